@@ -64,30 +64,6 @@ def test_question_words_are_dropped_unless_there_are_no_others():
   assert bm25(texts).scores("Who has many?")[0] > 0
 
 
-WORDS = "cat dog bark river flow loud sit new york city tail".split()
-
-
-def random_texts(generator, count):
-  words = generator.choice(WORDS, size=6, replace=False)
-  return [" ".join(generator.choice(words, size=generator.integers(0, 9))) for _ in range(count)]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_after_any_history_scores_are_those_of_a_fresh_build(seed):
-  generator = np.random.default_rng(seed)
-  parts = [random_texts(generator, generator.integers(1, 30)) for _ in range(4)]
-  segments = [Postings.build(part) for part in parts]
-  live = generator.random(sum(map(len, parts))) < 0.6
-  texts = [text for text, kept in zip(sum(parts, []), live, strict=True) if kept]
-  retriever, fresh = Bm25Retriever(segments, live=live), bm25(texts)
-  merged = Bm25Retriever([Postings.merge(segments, live=live)])
-  for question in random_texts(generator, 20):
-    expected = fresh.scores(question)
-    np.testing.assert_allclose(retriever.scores(question)[live], expected, rtol=1e-6)
-    assert not retriever.scores(question)[~live].any()
-    np.testing.assert_array_equal(merged.scores(question), expected)
-
-
 def test_edited_texts_score_as_if_they_were_indexed():
   fresh = bm25([TEXTS[0], TEXTS[2], TEXTS[3], "dogs", "a cat"])
   given = {"hidden": [1, 4], "written": {1: "dogs", 9: "a cat"}}

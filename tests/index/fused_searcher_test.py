@@ -9,7 +9,7 @@ from realm_jax.index import fused_searcher
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion, Hybrid, fuse_ranks
-from realm_jax.index.fusion import fuse_scores
+from realm_jax.index.fusion import Spread, fuse, fuse_scores
 from realm_jax.index.neighbours import Neighbours
 from realm_jax.index.postings import Postings
 
@@ -32,6 +32,7 @@ def test_reciprocal_ranks_are_added():
 
 
 RNG = np.random.default_rng(0)
+DENSE_3xN, SPARSE_3xN = RNG.normal(size=(2, 3, 40))
 WORDS = [f"w{i}" for i in range(30)]
 TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(60)]
 EMBEDDINGS = RNG.normal(size=(60, 4)).astype(np.float32)
@@ -126,3 +127,33 @@ def test_neighbours_are_for_documents_and_refused_where_they_cannot_be():
     Fusion().for_documents().check_neighbours(10**7)
   with pytest.raises(ValueError, match=r"neighbours=0.1 needs --by=scores"):
     Fusion(by="ranks", neighbours=0.1)
+
+
+def test_each_query_weighs_both_scores_whatever_their_scale():
+  fused = fuse_scores(DENSE_3xN, SPARSE_3xN)
+  scales_Bx1 = np.array([[1e-3], [1.0], [1e4]])
+  np.testing.assert_allclose(
+    fuse_scores(scales_Bx1 * DENSE_3xN - 5, 7 * SPARSE_3xN + 1), fused, atol=1e-6
+  )
+  for query in range(3):
+    np.testing.assert_allclose(
+      fuse_scores(DENSE_3xN[query], SPARSE_3xN[query]), fused[query], atol=1e-12
+    )
+  for weight, alone in ((1.0, DENSE_3xN), (0.0, SPARSE_3xN)):
+    only = fuse_scores(DENSE_3xN, SPARSE_3xN, weight=weight)
+    np.testing.assert_array_equal(np.argsort(only), np.argsort(alone))
+    assert only.mean(axis=-1) == pytest.approx(0) and only.std(axis=-1) == pytest.approx(1)
+
+
+def test_spreads_of_parts_add_up_to_that_of_all():
+  parts = [Spread.of(DENSE_3xN[:, :7]), Spread.of(DENSE_3xN[:, 7:7]), Spread.of(DENSE_3xN[:, 7:])]
+  spreads = parts[0].plus(parts[1]).plus(parts[2]), Spread.of(SPARSE_3xN)
+  fused = fuse(DENSE_3xN[:, 5:9], SPARSE_3xN[:, 5:9], spreads=spreads)
+  np.testing.assert_allclose(fused, fuse_scores(DENSE_3xN, SPARSE_3xN)[:, 5:9], atol=1e-12)
+
+
+@pytest.mark.parametrize("score", [0, 1 / 3, 1e6])
+def test_scores_that_are_all_equal_do_not_count(score):
+  equal = np.full(DENSE_3xN.shape, score, np.float32)
+  fused = fuse_scores(equal, SPARSE_3xN)
+  np.testing.assert_allclose(fused, fuse_scores(DENSE_3xN, SPARSE_3xN, weight=0) * 0.4, atol=1e-6)

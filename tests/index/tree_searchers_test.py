@@ -23,7 +23,8 @@ OF_SCANN = {"scann_config.pb", "ah_codebook.pb", "serialized_partitioner.pb", TO
 
 
 def library(kind):
-  pytest.importorskip(kind, reason=f"the extra {kind} is not installed")
+  if kind == "faiss":
+    pytest.importorskip("faiss", reason="the extra faiss is not installed")
   return importlib.import_module(f"realm_jax.index.{kind}_searcher")
 
 

@@ -100,14 +100,17 @@ def test_it_is_created_killed_resumed_trained_and_reopened(family, tmp_path, mon
     time.sleep(0.01)
   killed.kill()
   killed.wait()
-  assert len(base) == 1
+  with open(os.path.join(staged, min(os.listdir(staged))), "wb") as file:
+    file.write(b"half")
+  assert len(base) == 1 and base.delete([]).deleted == 0 and len(os.listdir(staged)) >= 2, "kept"
   monkeypatch.setattr(edit, "_PASSAGES_AT_ONCE", 8)
   written, stage = [], edit.Embedder._stage
   monkeypatch.setattr(
     edit.Embedder, "_stage", lambda *given: (written.append(given), stage(*given))
   )
   base.update(DOCUMENTS)
-  assert len(base) == len(WORDS) and len(written) < 4, "39 are 5 parts, of which 2 were there"
+  assert len(base) == len(WORDS) and len(written) < 4, "39 are 5 parts, of which one was whole"
+  assert not os.listdir(staged)
   fresh = KnowledgeBase.create(tmp_path / "fresh", DOCUMENTS, encoder=encoder, language="en")
   question = f"who knows {WORDS[7]}"
   assert scores(base, question) == pytest.approx(scores(fresh, question), rel=1e-4, abs=1e-5)

@@ -7,13 +7,12 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base import edit, learning
+from realm_jax.knowledge_base import learning
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.models import Encoder, open_encoder
 from tests.knowledge_base import tiny_models
@@ -84,41 +83,6 @@ def test_only_new_text_is_embedded(base, embedded):
   base.delete("oak")
   base.compact()
   assert len(embedded) == 3
-
-
-def test_an_interrupted_add_goes_on_where_it_was(source, tmp_path, embedded, monkeypatch):
-  monkeypatch.setattr(edit, "_PASSAGES_AT_ONCE", 8)
-  documents = [{"id": str(n), "text": f"Moss {n} grows. It is {n} years old."} for n in range(20)]
-  base = KnowledgeBase.create(tmp_path / "kb", encoder=source, **SETTINGS)
-  killed = subprocess.Popen([sys.executable, "-c", ADD, base.path, json.dumps(documents)])
-  staged = tmp_path / "kb" / "staged"
-  while not staged.exists() or len(os.listdir(staged)) < 3:
-    assert killed.poll() is None
-    time.sleep(0.001)
-  killed.kill()
-  killed.wait()
-  (staged / sorted(os.listdir(staged))[0]).write_bytes(b"half")
-  assert len(base) == 0 and base.delete([]).deleted == 0 and len(os.listdir(staged)) >= 3, "kept"
-  base = KnowledgeBase.create(base.path, documents, encoder=source, **SETTINGS)  # again
-  assert 0 < len(embedded) <= 32 and not os.listdir(staged)
-  fresh = KnowledgeBase.create(tmp_path / "fresh", documents, encoder=source, **SETTINGS)
-  assert [hit.score for hit in base.search("old", k=9)] == [
-    hit.score for hit in fresh.search("old", k=9)
-  ]
-
-
-ADD = """
-import json, sys, time
-from realm_jax.knowledge_base import edit, models
-edit._PASSAGES_AT_ONCE = 8
-from realm_jax import KnowledgeBase
-embed = models.Encoder.passages
-def slowly(*args):
-  time.sleep(0.2)
-  return embed(*args)
-models.Encoder.passages = slowly
-KnowledgeBase(sys.argv[1]).add(json.loads(sys.argv[2]))
-"""
 
 
 def test_a_knowledge_base_needs_nothing_outside_its_folder(source, tmp_path):

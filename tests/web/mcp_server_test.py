@@ -22,6 +22,7 @@ from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web import mcp_server  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
+from tests.knowledge_base.answerability_test import KNOWN, UNKNOWN, trained  # noqa: E402, F401
 
 NOTES = [
   {"id": "a/moss.txt", "title": "Moss", "text": "Moss grows in the shade.", "year": 1958},
@@ -247,20 +248,12 @@ def test_writing_over_http_needs_the_token(base, capsys, monkeypatch):
   assert len(base) == len(NOTES) + 1
 
 
-def test_an_improbable_answer_is_not_given(tmp_path):
-  words = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
-  documents = [{"id": word, "text": f"Something about {word}."} for word in words]
-  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
-  asked = [
-    {"question": f"who {n} knows {word}", "answer": word} for n in range(2) for word in words
-  ]
-  asked += [{"question": f"who knows something number {n}", "answer": "nowhere"} for n in range(60)]
-  (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
-  base.train(questions=tmp_path / "questions.jsonl")
+def test_an_improbable_answer_is_not_given(trained):  # noqa: F811
+  base, _ = trained
 
   async def steps(client, call):
     del client
-    for question, known in (("tell me of taling", True), ("tell me of something", False)):
+    for question, known in ((KNOWN, True), (UNKNOWN, False)):
       for tool in ("search", "answer"):
         found = await call(tool, question=question, min_answerable=0.5)
         assert bool(ids(found)) == known

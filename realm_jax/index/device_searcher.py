@@ -36,7 +36,6 @@ class DeviceSearcher:
     *,
     mesh: Mesh | None = None,
     recall_target: float | None = None,
-    memory_bytes: int | None = None,
   ):
     """Shards the embeddings, float32 or bfloat16, over the devices.
 
@@ -44,7 +43,6 @@ class DeviceSearcher:
       embeddings_NxE: Embeddings of all passages, in host memory.
       mesh: Mesh; its devices take equal parts. None uses the devices of all processes.
       recall_target: Expected share of the true best passages that are found; None searches exactly.
-      memory_bytes: Memory available per device; None uses what the device reports as free.
     """
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
@@ -56,7 +54,7 @@ class DeviceSearcher:
       embedding_size=self._embedding_size,
       dtype=embeddings_NxE.dtype,
       num_devices=mesh.size,
-      memory_bytes=_free_bytes(mesh) if memory_bytes is None else memory_bytes,
+      memory_bytes=_free_bytes(mesh),
     )
 
     def part(index):

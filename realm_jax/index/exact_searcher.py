@@ -73,12 +73,12 @@ class BlockwiseExactSearcher:
 class ExactSearcher:
   """Searches all N passages, which must fit into the memory of one device."""
 
-  def __init__(self, embeddings_NxE: np.ndarray, *, device: jax.Device | None = None):
-    """Copies the embeddings, float32 or bfloat16, to the device (by default the first local)."""
+  def __init__(self, embeddings_NxE: np.ndarray):
+    """Copies the embeddings, float32 or bfloat16, to the first local device."""
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
     self.num_passages, self._embedding_size = embeddings_NxE.shape
-    self._device = device or jax.local_devices()[0]
+    self._device = jax.local_devices()[0]
     self._embeddings_NxE = jax.device_put(embeddings_NxE, self._device)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:

@@ -51,9 +51,7 @@ def fuse(
   """Returns the fused scores of some passages, `[..., C]`.
 
   Args:
-    dense: Scores of the dual encoder, `[..., C]`.
-    sparse: Scores of BM25, `[..., C]`.
-    spreads: Of the scores of each that all passages have.
+    spreads: Of the scores of each, over all passages.
     weight: Weight of the dual encoder, between 0 and 1; BM25 has the rest.
   """
   return weight * spreads[0].standardize(dense) + (1 - weight) * spreads[1].standardize(sparse)

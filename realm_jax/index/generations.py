@@ -76,14 +76,9 @@ class Manifest:
     run: Name of the checkpoint's run; None if it was imported.
     parameters_digest: Digest of that encoder's parameters.
     corpus_fingerprint: Fingerprint of the passage store; ids are its rows.
-    num_passages: N.
-    embedding_size: E.
-    dtype: Dtype of the embeddings, "float32" or "bfloat16".
     searcher: Settings used to build and search the shards.
     recall: Maps k to recall@k relative to exact search on sample queries; empty if exact.
-    generation: Its number; set by `publish`.
-    created: Time of publication in Unix seconds; set by `publish`.
-    shards: The shards, in corpus order; set by `publish`.
+    generation, created, shards: Set by `publish`; the time in Unix seconds, the shards in order.
   """
 
   training_step: int
@@ -150,11 +145,9 @@ def publish(
   Unfinished files of a killed publisher are removed.
 
   Args:
-    root: Directory of the generations; created if missing.
     generation: Its number, higher than all published ones.
     shards: Named arrays of each shard of this process. Processes hold consecutive parts of the
       corpus, in order. `embeddings` `[rows, E]` is required; the searcher defines the others.
-    manifest: The manifest without `generation`, `created` and `shards`.
     keep: Number of generations to keep, including this one.
 
   Raises:

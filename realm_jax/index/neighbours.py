@@ -68,8 +68,6 @@ def find_neighbours(
 
   Args:
     documents: The name of each passage's document; a passage without one is a document.
-    embeddings_NxE: The embeddings of the passages.
-    postings: The terms of the passages.
   """
   names = [name or row for row, name in enumerate(documents)]
   number = {name: i for i, name in enumerate(dict.fromkeys(names))}

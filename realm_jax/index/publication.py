@@ -166,8 +166,6 @@ def publish(
   Args:
     embeddings_NxE: float32 or bfloat16 embeddings of the passages of `part`.
     queries: Returns embedded queries `[B, E]` for measuring approximate search.
-    parameters_digest: The digest of its passage encoder.
-    run: The name of the checkpoint's run, see `Manifest`.
     part: The shards of this process; None means all.
   """
   if part is None:

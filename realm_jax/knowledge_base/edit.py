@@ -53,8 +53,6 @@ class Embedder:
   """Embeds passages; those that a killed process had embedded are not embedded again.
 
   Args:
-    directory: The folder of the knowledge base.
-    model: Name of the encoder there.
     embed: Returns the embeddings `[N, E]` of passages.
   """
 

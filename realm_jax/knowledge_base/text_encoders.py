@@ -7,7 +7,6 @@ encoder embeds these otherwise, and is refused before it is compared with what i
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax.foundations import hub, progress
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
 from realm_jax.knowledge_base.segment import titled
 
@@ -23,6 +23,7 @@ _PROBES = ("Moss grows in the shade of old trees.", "who wrote the first of them
 _NEAR = 0.03  # relative distance of probes; half precision or another device changes them by less
 _BATCH = 64  # texts of one call
 _FILE = "encoder"
+_KIND = DirectoryKind(name="an encoder", files=(_FILE,))
 LIBRARY = "sentence-transformers:"  # begins the address of a model that this library loads
 _DOT_PRODUCTS = ("dot", "dot_product")  # as sentence-transformers calls them
 
@@ -102,12 +103,7 @@ class TextEncoder:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kept:
-  """What a folder keeps of an encoder.
-
-  Attributes:
-    address: How to load it; "" if it has to be given again.
-    probes_PxE: See `TextEncoder`.
-  """
+  """What a folder keeps of an encoder; see `TextEncoder`."""
 
   address: str
   probes_PxE: np.ndarray
@@ -187,8 +183,6 @@ def keep(directory: str, encoder: TextEncoder, *, before: commits.Commit | None)
   """Notes an encoder in a knowledge base; returns its name there, a digest.
 
   Args:
-    directory: The knowledge base.
-    encoder: What embeds its passages.
     before: Has the name that it had before a kill; kept, because what it embedded is known by it.
   """
   name = before.settings.encoder if before else ""
@@ -197,23 +191,19 @@ def keep(directory: str, encoder: TextEncoder, *, before: commits.Commit | None)
     with contextlib.suppress(ValueError):
       kept.check(encoder)
       return name
-  content = encoder.address.encode() + encoder.probes_PxE.tobytes()
-  name = hashlib.sha256(content).hexdigest()[: commits.MODEL_DIGITS]
-  path = _path(directory, name)
-  os.makedirs(os.path.dirname(path), exist_ok=True)
-  metadata = {"address": encoder.address}
-  array_file.write(path, {"probes": encoder.probes_PxE}, metadata=metadata)
-  return name
+  probes, metadata = {"probes": encoder.probes_PxE}, {"address": encoder.address}
+  return commits.write_model(
+    directory,
+    encoder.address.encode() + encoder.probes_PxE.tobytes(),
+    kind=_KIND,
+    write=lambda folder: array_file.write(f"{folder}/{_FILE}", probes, metadata=metadata),
+  )
 
 
 def find(directory: str, name: str) -> Kept | None:
   """Returns what a knowledge base keeps of an encoder from elsewhere; None if it is a model."""
-  path = _path(directory, name)
-  return _read(os.path.abspath(path)) if os.path.exists(path) else None
-
-
-def _path(directory: str, name: str) -> str:
-  return os.path.join(commits.model_path(directory, name), _FILE)
+  path = os.path.abspath(os.path.join(commits.model_path(directory, name), _FILE))
+  return _read(path) if os.path.exists(path) else None
 
 
 @functools.lru_cache(maxsize=16)

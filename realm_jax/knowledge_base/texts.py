@@ -36,8 +36,7 @@ class TextReader:
   """Iterates over the documents of texts, each with an id of its own.
 
   Args:
-    texts: A folder, a file or a glob pattern, several of them, or records with `id`, `text`, and
-      optionally `title` and other fields, also as a data frame.
+    texts: See `KnowledgeBase.add`.
     outside: A folder with files that are not read.
     folders: Folders that were given before. The id of a file is its path below the first of them
       that has it, so a file has the same id alone as among all. If that folder has one that was

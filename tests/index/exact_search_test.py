@@ -88,11 +88,13 @@ def test_approximate_search_reaches_its_recall(dtype):
   assert (np.diff(found.scores_BxK, axis=1) <= 0).all()
 
 
-def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():
+def test_a_corpus_beyond_the_devices_is_refused_with_the_figure(monkeypatch):
   given = embeddings(80_000, size=128)  # 4.9 MiB on each device, 0.3 MiB of scores
+  monkeypatch.setattr(device_searcher, "_free_bytes", lambda mesh: 2**20)
   with pytest.raises(ValueError, match=r"each of 8 devices, .* enough for 15416 passages; use"):
-    DeviceSearcher(given, memory_bytes=2**20)
-  DeviceSearcher(given, memory_bytes=6 * 2**20)
+    DeviceSearcher(given)
+  monkeypatch.setattr(device_searcher, "_free_bytes", lambda mesh: 6 * 2**20)
+  DeviceSearcher(given)
   message = "take 11.92 GiB and 0.75 GiB of scores on each of 4 devices, which have 8.00 GiB"
   with pytest.raises(ValueError, match=message):
     device_searcher.check_memory(

@@ -145,6 +145,7 @@ def nested(depth):
     (lambda base: base.add("http://127.0.0.1/x.txt"), "not downloaded"),
     (lambda base: base.delete(None), "'None'"),
     (lambda base: base.search(None), "question=None"),
+    (lambda base: base.search("cut \ud83d"), r"'cut \\ud83d' has half of a surrogate pair"),
     (lambda base: base.add([{"id": "", "text": "Nameless."}]), "Nameless"),
     (lambda base: KnowledgeBase.create(base.path, PLANTS), "already"),
     (lambda base: base.add([("x", "text")]), "give a mapping"),

@@ -105,11 +105,6 @@ def test_words_are_searched_after_a_fork_without_an_encoder(base, tmp_path):
     assert pool.submit(found, base).result(60) == ["moss"]
 
 
-def test_half_of_a_surrogate_pair_is_no_question(base):
-  with pytest.raises(ValueError, match=r"'cut \\ud83d' has half of a surrogate pair"):
-    base.search("cut \ud83d")
-
-
 def test_threads_write_with_an_object_each(base, tmp_path):
   (tmp_path / "link").symlink_to(base.path)
   paths, barrier = [base.path, str(tmp_path / "link")] * 3, threading.Barrier(6)

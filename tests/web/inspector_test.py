@@ -144,6 +144,7 @@ JSON = {"content-type": "application/json"}
     ("POST", "/api/fill_mask", b"\xff\xfe", JSON, 422),
     ("POST", "/api/fill_mask", b'{"texts": ["\\ud800 [MASK]"]}', JSON, 422),
     ("POST", "/api/fill_mask", b'{"texts": []}', JSON, 422),
+    ("POST", "/api/fill_mask", b'{"texts": [%s"[MASK]"]}' % (16 * b'"[MASK]",'), JSON, 422),
     ("POST", "/api/fill_mask", b'{"texts": ["[MASK]"], "other": 1}', JSON, 422),
     ("POST", "/api/fill_mask", b'{"texts": ["[MASK]"], "model": "x"}', JSON, 404),
     ("POST", "/api/fill_mask", b'{"texts": ["[MASK]"], "target": "<>/()"}', JSON, 422),
@@ -183,10 +184,6 @@ def test_what_cannot_be_answered_is_refused_with_4xx(service, method, path, body
 )
 def test_forms_that_nobody_made_are_refused(client, fields):
   assert client.post("/edit", data=fields or {"q": ""}).status_code in (404, 422)
-
-
-def test_too_many_texts_are_refused(client):
-  assert client.post("/api/fill_mask", json={"texts": [QUERY] * 17}).status_code == 422
 
 
 def test_a_request_is_answered_while_another_is(service, monkeypatch):

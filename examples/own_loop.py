@@ -19,9 +19,9 @@ def train(
 
   @jax.jit
   def step(params, opt_state, batch, key):
-    gradients, figures = objective.gradients(params, batch, key, parts=1)
+    gradients, metrics = objective.gradients(params, batch, key, parts=1)
     updates, opt_state = optimizer.update(gradients, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state, figures[LOSS].value
+    return optax.apply_updates(params, updates), opt_state, metrics[LOSS].value
 
   key = jax.random.key(training.run.seed)
   params = nn.unbox(jax.jit(training.init_params)(key))

@@ -6,7 +6,6 @@ import json
 import pathlib
 import re
 
-import jax
 import numpy as np
 import optax
 import pytest
@@ -48,10 +47,10 @@ def test_the_gin_file_of_an_example_configures_a_training(name, tmp_path):
 def test_a_loop_of_ones_own_learns_and_a_term_of_ones_own_counts(make_retrieved_batch):
   batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
   spread = dataclasses.replace(make_pretraining(), objective=own_objective.spread_out(weight=5.0))
-  found, figures = {}, jax.jit(make_pretraining().figures)
+  found, evaluate = {}, make_pretraining().evaluation_program
   for name, training in (("realm", make_pretraining()), ("spread out", spread)):
     params, losses = own_loop.train(training, [batch] * 20, optax.adam(1e-2))
-    found[name] = float(figures(params, batch)["retrieval_entropy"].value)
+    found[name] = float(evaluate(params, batch)["retrieval_entropy"].value)
     assert np.mean(losses[-5:]) < losses[0] - 0.1
   assert found["spread out"] > found["realm"] + 0.01
 

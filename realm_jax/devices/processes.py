@@ -87,7 +87,7 @@ def is_first() -> bool:
   return jax.process_index() == 0
 
 
-def place(tree, sharding: Sharding):
+def put_on_devices(tree, sharding: Sharding):
   """Puts the rows of this process on its devices, as its part of the global arrays."""
   if jax.process_count() == 1:
     return jax.device_put(tree, sharding)

@@ -364,14 +364,17 @@ def _a_few_at_a_time(encode: Callable, params, tokens: datatypes.Tokens) -> jax.
 
 
 def query_encoder(
-  config: EncoderConfig, place: Callable, *, sharding: jax.sharding.NamedSharding | None = None
+  config: EncoderConfig,
+  put_on_devices: Callable,
+  *,
+  sharding: jax.sharding.NamedSharding | None = None,
 ) -> Callable:
   """Returns `(params, Tokens [B, L]) -> [B, E]`, which enqueues the work without waiting.
 
   Args:
     config: The encoder; its parameters are `params["dual_encoder"]`.
-    place: Puts numpy queries on the devices.
+    put_on_devices: Puts numpy queries on the devices.
     sharding: Sharding of the embeddings; None lets XLA choose.
   """
   encode = query_encoder_program(config, sharding=sharding)
-  return lambda params, tokens: encode(params["dual_encoder"], place(tokens))
+  return lambda params, tokens: encode(params["dual_encoder"], put_on_devices(tokens))

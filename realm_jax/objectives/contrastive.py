@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import Array, Mean
-from realm_jax.objectives.objective import Figures, Loss, Objective, dropout_keywords, grouped
+from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 _UNIT_LENGTH_SCALE = 20.0
 
@@ -53,7 +53,7 @@ class Contrastive(Objective):
         **dropout_keywords(key),
       )
 
-    def score(encoded: tuple[Any, Any], pairs) -> Figures:
+    def score(encoded: tuple[Any, Any], pairs) -> Metrics:
       scores_BxB = scale * model.apply({}, *encoded, method="pair_scores")
       real_B = (pairs["passage"] != 0).any(axis=1)
       uid_B = pairs["passage_uid"][:, 0] if "passage_uid" in pairs else jnp.zeros_like(real_B, int)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import Mean
 from realm_jax.foundations import choices
-from realm_jax.objectives.objective import Figures, Loss, Objective, dropout_keywords, grouped
+from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 Marginalization = Literal["span", "token"]
 _LOWEST = jnp.finfo(jnp.float32).min
@@ -40,15 +40,15 @@ class MarginalLikelihood(Objective):
     def outputs(params, batch, key):
       return model.apply({"params": params}, batch, **dropout_keywords(key))
 
-    def score(found, batch: datatypes.RetrievedBatch) -> Figures:
-      figures = masked_lm_over_retrieval(
+    def score(found, batch: datatypes.RetrievedBatch) -> Metrics:
+      metrics = masked_lm_over_retrieval(
         found.scores_BxK,
         found.logits_BxKxMxV,
         batch,
         marginalize=self.marginalize,
       )
       return grouped(
-        figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
+        metrics, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
       )
 
     def rows(batch: datatypes.RetrievedBatch) -> datatypes.RetrievedBatch:
@@ -142,13 +142,13 @@ def masked_lm_over_retrieval(
   right_by_null_BxM = _right_words(
     certain_Bx1, logits_BxKxMxV[:, :1], log_norms_BxKxM[:, :1], targets_BxM
   )
-  by_null = _prediction_figures(right_by_null_BxM, weights_BxM, has_mask_B)
+  by_null = _prediction_metrics(right_by_null_BxM, weights_BxM, has_mask_B)
   return {
     "loss": loss,
-    **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
+    **_prediction_metrics(right_BxM, weights_BxM, has_mask_B),
     "null_span_accuracy": by_null["span_accuracy"],
-    **_utility_figures(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_B),
-    **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
+    **_utility_metrics(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_B),
+    **_retrieval_metrics(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
 
 
@@ -178,7 +178,7 @@ def _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM):
   return jnp.sum(probs_BxMxV >= target_probs_BxM[..., None], axis=-1) == 1
 
 
-def _prediction_figures(right_BxM, weights_BxM, has_mask_B):
+def _prediction_metrics(right_BxM, weights_BxM, has_mask_B):
   all_right_B = jnp.all(right_BxM | (weights_BxM == 0), axis=1)
   return {
     "masked_token_accuracy": Mean.of(right_BxM, weights_BxM),
@@ -186,7 +186,7 @@ def _prediction_figures(right_BxM, weights_BxM, has_mask_B):
   }
 
 
-def _utility_figures(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_B):
+def _utility_metrics(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_B):
   weights_BxM = batch.queries.mlm_weights_BxM
   log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM)
   gain_B = (log_p_y_B - log_p_y_BxK[:, 0]) * has_mask_B
@@ -200,7 +200,7 @@ def _utility_figures(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_
   }
 
 
-def _retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B):
+def _retrieval_metrics(scores_BxK, log_prior_BxK, batch, has_mask_B):
   prior_BxK = jnp.exp(log_prior_BxK)
   stale_BxR, found_BxR = batch.stale_scores_BxK[:, 1:], batch.valid_BxK[:, 1:]
   found_BxR &= jnp.isfinite(stale_BxR)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import Mean
-from realm_jax.objectives.objective import Figures, Loss, Objective, dropout_keywords, grouped
+from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +22,9 @@ class MaskedLm(Objective):
       query = batches.tokens(batch["query"])
       return model.apply({"params": params}, query, batch["mlm_positions"], **dropout_keywords(key))
 
-    def score(logits_BxMxV, batch) -> Figures:
-      figures = masked_lm(logits_BxMxV, batch["mlm_targets"], batch["mlm_weights"])
-      return grouped(figures, "loss")
+    def score(logits_BxMxV, batch) -> Metrics:
+      metrics = masked_lm(logits_BxMxV, batch["mlm_targets"], batch["mlm_weights"])
+      return grouped(metrics, "loss")
 
     return Loss(outputs, score)
 

@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,35 +21,15 @@ from realm_jax.devices.datatypes import Mean
 from realm_jax.models import dropout_keys
 
 LOSS = "loss/total"
-Figures = dict[str, Mean]
-
-
-class Minimised(Protocol):
-  """An objective of a model: a `Loss`, or several."""
-
-  def gradients(
-    self, params: dict, batch, key: jax.Array | None, *, parts: int
-  ) -> tuple[dict, Figures]:
-    """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics."""
-    ...
-
-  def figures(
-    self, params: dict, batch, key: jax.Array | None = None, *, parts: int = 1
-  ) -> Figures:
-    """Returns the metrics of a batch."""
-    ...
-
-  def of_params(self, change: Callable[[dict], dict]) -> "Minimised":
-    """Returns the same objective of changed parameters."""
-    ...
+Metrics = dict[str, Mean]
 
 
 @dataclasses.dataclass(frozen=True)
 class Objective(abc.ABC):
-  """What a training minimises, whatever its model; subclassed by frozen dataclasses."""
+  """What a training minimises, whatever its model; subclassed by frozen, hashable dataclasses."""
 
   @abc.abstractmethod
-  def build(self, model: Any) -> Minimised:
+  def build(self, model: Any) -> "Minimised":
     """Returns the objective of a model, a Flax module."""
 
   def weighted_terms(self) -> tuple[tuple[float, "Objective"], ...]:
@@ -93,8 +73,8 @@ class Sum(Objective):
       for inner, term in of.weighted_terms()
     )
 
-  def build(self, model: Any) -> Minimised:
-    return _LossSum(
+  def build(self, model: Any) -> "Minimised":
+    return LossSum(
       tuple(
         (weight, re.sub("(?<=[a-z])(?=[A-Z])", "_", type(term).__name__).lower(), term.build(model))
         for weight, term in self.weighted_terms()
@@ -117,18 +97,16 @@ class Loss:
   """
 
   outputs: Callable[[dict, Any, jax.Array | None], Any]
-  score: Callable[[Any, Any], Figures]
+  score: Callable[[Any, Any], Metrics]
   compares_rows: bool = False
   rows: Callable[[Any], Any] = lambda batch: batch
 
-  def figures(
-    self, params: dict, batch, key: jax.Array | None = None, *, parts: int = 1
-  ) -> Figures:
-    """Returns the metrics of a batch; only rows that are not compared are computed in parts."""
+  def metrics(self, params: dict, batch, *, parts: int = 1) -> Metrics:
+    """Returns metrics without dropout; only rows that are not compared are computed in parts."""
     rows = self.rows(batch)
     if parts == 1 or self.compares_rows:
-      return self._scored(params, rows, key)
-    return _summed(lambda part: self._scored(params, part, key), _cut_rows(rows, parts))
+      return self._scored(params, rows, None)
+    return _summed(lambda part: self._scored(params, part, None), _cut_rows(rows, parts))
 
   def of_params(self, change: Callable[[dict], dict]) -> "Loss":
     """Returns the same objective of changed parameters."""
@@ -136,7 +114,7 @@ class Loss:
       self, outputs=lambda params, rows, key: self.outputs(change(params), rows, key)
     )
 
-  def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
+  def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Metrics]:
     """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics.
 
     Raises:
@@ -144,27 +122,27 @@ class Loss:
     """
     rows = self.rows(batch)
     if parts == 1:
-      sums, figures = jax.grad(self._total_and_figures, has_aux=True)(params, rows, key)
+      sums, metrics = jax.grad(self._total_and_metrics, has_aux=True)(params, rows, key)
     elif self.compares_rows:
-      sums, figures = self._through_cached_outputs(params, rows, key, parts)
+      sums, metrics = self._through_cached_outputs(params, rows, key, parts)
     else:
-      gradients = jax.grad(self._total_and_figures, has_aux=True)
-      sums, figures = _summed(lambda part: gradients(params, *part), _cut(rows, key, parts))
-    count = figures[LOSS].count
+      gradients = jax.grad(self._total_and_metrics, has_aux=True)
+      sums, metrics = _summed(lambda part: gradients(params, *part), _cut(rows, key, parts))
+    count = metrics[LOSS].count
     scale = 1.0 / jnp.where(count > 0, count, 1.0)
-    return jax.tree.map(lambda leaf: leaf * scale, sums), figures
+    return jax.tree.map(lambda leaf: leaf * scale, sums), metrics
 
-  def _scored(self, params, rows, key) -> Figures:
+  def _scored(self, params, rows, key) -> Metrics:
     return self.score(self.outputs(params, rows, key), rows)
 
-  def _total_and_figures(self, params, rows, key):
-    figures = self._scored(params, rows, key)
-    return figures[LOSS].total, figures
+  def _total_and_metrics(self, params, rows, key):
+    metrics = self._scored(params, rows, key)
+    return metrics[LOSS].total, metrics
 
   def _through_cached_outputs(self, params, batch, key, parts: int):
-    def total_and_figures(outputs):
-      figures = self.score(outputs, batch)
-      return figures[LOSS].total, figures
+    def total_and_metrics(outputs):
+      metrics = self.score(outputs, batch)
+      return metrics[LOSS].total, metrics
 
     def projected(params, rows, key, cotangents):
       outputs = self.outputs(params, rows, key)
@@ -172,55 +150,52 @@ class Loss:
 
     cut = _cut(batch, key, parts)
     outputs = _join(jax.lax.map(lambda part: self.outputs(params, *part), cut))
-    cotangents, figures = jax.grad(total_and_figures, has_aux=True)(outputs)
+    cotangents, metrics = jax.grad(total_and_metrics, has_aux=True)(outputs)
     cotangents = _cut_rows(cotangents, parts)
     sums = _summed(lambda part: jax.grad(projected)(params, *part), (*cut, cotangents))
-    return sums, figures
+    return sums, metrics
 
 
 @dataclasses.dataclass(frozen=True)
-class _LossSum:
+class LossSum:
   """Losses with weights and names; their means add up.
 
   The parts of each are those of its own rows, so terms may have any numbers of rows.
   """
 
-  terms: tuple[tuple[float, str, Minimised], ...]
+  terms: tuple[tuple[float, str, "Minimised"], ...]
 
-  def of_params(self, change: Callable[[dict], dict]) -> "_LossSum":
-    return _LossSum(tuple((weight, name, of.of_params(change)) for weight, name, of in self.terms))
+  def of_params(self, change: Callable[[dict], dict]) -> "LossSum":
+    """Returns the same objective of changed parameters."""
+    return LossSum(tuple((weight, name, of.of_params(change)) for weight, name, of in self.terms))
 
-  def figures(
-    self, params: dict, batch, key: jax.Array | None = None, *, parts: int = 1
-  ) -> Figures:
-    return self._added(
-      [of.figures(params, batch, own, parts=parts) for own, of in self._keyed(key)]
-    )
+  def metrics(self, params: dict, batch, *, parts: int = 1) -> Metrics:
+    """Returns the metrics of a batch without dropout."""
+    return self._added([of.metrics(params, batch, parts=parts) for _, _, of in self.terms])
 
-  def gradients(
-    self, params: dict, batch, key: jax.Array | None, *, parts: int
-  ) -> tuple[dict, Figures]:
-    found = [of.gradients(params, batch, own, parts=parts) for own, of in self._keyed(key)]
-    weights = [weight for weight, *_ in self.terms]
-    total = jax.tree.map(
-      lambda *leaves: sum(w * leaf for w, leaf in zip(weights, leaves, strict=True)),
-      *(gradients for gradients, _ in found),
-    )
-    return total, self._added([figures for _, figures in found])
+  def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Metrics]:
+    """Returns the gradients of the sum, and its metrics; each term has a dropout key of its own."""
+    total, metrics = None, []
+    for number, (weight, _, of) in enumerate(self.terms):
+      own = key if key is None or not number else jax.random.fold_in(key, number)
+      gradients, found = of.gradients(params, batch, own, parts=parts)
+      metrics.append(found)
+      weighted = jax.tree.map(lambda leaf, weight=weight: weight * leaf, gradients)
+      total = weighted if total is None else jax.tree.map(jnp.add, total, weighted)
+    assert total is not None
+    return total, self._added(metrics)
 
-  def _keyed(self, key: jax.Array | None):
-    """Yields each loss with a dropout key of its own."""
-    for number, (_, _, of) in enumerate(self.terms):
-      yield key if key is None or not number else jax.random.fold_in(key, number), of
-
-  def _added(self, figures: list[Figures]) -> Figures:
-    (first_weight, *_), merged = self.terms[0], dict(figures[0])
+  def _added(self, metrics: list[Metrics]) -> Metrics:
+    (first_weight, *_), merged = self.terms[0], dict(metrics[0])
     loss = merged[LOSS]
     total = first_weight * loss.total
-    for (weight, name, _), found in zip(self.terms[1:], figures[1:], strict=True):
+    for (weight, name, _), found in zip(self.terms[1:], metrics[1:], strict=True):
       total = total + weight * found[LOSS].value * loss.count
-      merged |= {f"{name}/{figure.split('/')[-1]}": mean for figure, mean in found.items()}
+      merged |= {f"{name}/{metric.split('/')[-1]}": mean for metric, mean in found.items()}
     return {**merged, LOSS: Mean(total, loss.count)}
+
+
+Minimised = Loss | LossSum
 
 
 def dropout_keywords(key: jax.Array | None) -> dict:
@@ -230,12 +205,12 @@ def dropout_keywords(key: jax.Array | None) -> dict:
   return {"deterministic": False, "rngs": {"dropout": key}}
 
 
-def grouped(figures: Mapping[str, Mean], group: str, *, loss: Sequence[str] = ()) -> Figures:
+def grouped(metrics: Mapping[str, Mean], group: str, *, loss: Sequence[str] = ()) -> Metrics:
   """Prefixes metrics by group, as TensorBoard shows them; `loss` names those of the group loss."""
   groups = dict.fromkeys(loss, "loss")
   return {
     LOSS if name == "loss" else f"{groups.get(name, group)}/{name}": mean
-    for name, mean in figures.items()
+    for name, mean in metrics.items()
   }
 
 

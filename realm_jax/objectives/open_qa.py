@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import Array, Mean
-from realm_jax.objectives.objective import LOSS, Figures, Loss, Objective, dropout_keywords
+from realm_jax.objectives.objective import LOSS, Loss, Metrics, Objective, dropout_keywords
 
 _LOWEST = jnp.finfo(jnp.float32).min
 _LOGGED = {
@@ -40,7 +40,7 @@ class OpenQa(Objective):
       found = model.apply({"params": params}, batch, **dropout_keywords(key))
       return found.scores_BxR, found.logits_BxKxTxW
 
-    def score(found: tuple[Array, Array], batch: datatypes.RetrievedQuestions) -> Figures:
+    def score(found: tuple[Array, Array], batch: datatypes.RetrievedQuestions) -> Metrics:
       return {_LOGGED[name]: mean for name, mean in open_qa(*found, batch).items()}
 
     return Loss(outputs, score)
@@ -76,7 +76,7 @@ def open_qa(
 
   best_B = jnp.argmax(joint_BxS, axis=1)
   in_beam_B, gold_B = jnp.any(has_answer_BxR, axis=1), jnp.any(gold_BxS, axis=1)
-  figures_B = {
+  metrics_B = {
     "loss": retrieval_loss_B + reader_loss_B,
     "retrieval_loss": retrieval_loss_B,
     "reader_loss": reader_loss_B,
@@ -86,7 +86,7 @@ def open_qa(
     "span_exact_match": jnp.take_along_axis(gold_BxS, best_B[:, None], axis=1)[:, 0],
     "without_answer": ~in_beam_B & ~gold_B,
   }
-  return {name: Mean.of(values_B, batch.weights_B) for name, values_B in figures_B.items()}
+  return {name: Mean.of(values_B, batch.weights_B) for name, values_B in metrics_B.items()}
 
 
 def joint_logits(scores_BxK: jax.Array, logits_BxKxTxW: jax.Array) -> jax.Array:

@@ -104,7 +104,7 @@ class PretrainingModel(models.BaseModel):
     self.description.check_sizes(self.store.vocabulary)
     self.retrieval = retrieval
     self.warm_starts = warm_starts
-    self.module = training.module
+    self.module = training.model.make()
     self.objective = objective.build(self.module)
     self.accumulate_steps = accumulate_steps
     self._marginalize: Marginalization = objective.marginalize
@@ -113,7 +113,7 @@ class PretrainingModel(models.BaseModel):
     """Returns the loss, a mean over the batch, and metrics; without a key there is no dropout."""
     rows = features.batch_of(RetrievedBatch, batch)
     if dropout_rng is None:
-      metrics = self.objective.figures(params, rows)
+      metrics = self.objective.metrics(params, rows)
       loss = metrics[LOSS].value
     else:
       loss, metrics = self._loss(params, rows, dropout_keys.of_any(dropout_rng))

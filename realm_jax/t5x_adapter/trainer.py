@@ -118,7 +118,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
   def compile_train(self, batch: features.Features) -> None:
     """Compiles the step for batches like the one retrieved for `batch`."""
     self._open()
-    super().compile_train(processes.place(self._retrieved(batch), self._sharding))
+    super().compile_train(processes.put_on_devices(self._retrieved(batch), self._sharding))
 
   def eval(self, batch_iters: Mapping[str, Iterator]) -> Mapping:
     """Evaluates with passages from the generation in use."""
@@ -167,7 +167,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     swaps = SwapLog(self._model_dir, step=self._host_step)
     swaps.write(self._host_step, loaded)
     encoder, retrieval = self._model.description.dual_encoder, self._model.retrieval
-    put = functools.partial(processes.place, sharding=self._sharding)
+    put = functools.partial(processes.put_on_devices, sharding=self._sharding)
     retriever = Retriever(
       encode_query=query_encoder(encoder, put, sharding=self._sharding),
       searcher=loaded.searcher,
@@ -183,7 +183,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       lambda examples: (features.masked_queries(examples), {}),
       retriever=retriever,
       refresher=self._refresher,
-      place=lambda batch: put(features.features_of(batch)),
+      put_on_devices=lambda batch: put(features.features_of(batch)),
       first_step=self._host_step,
       on_swap=swaps.write,
       stop=lambda: self.stop_training,

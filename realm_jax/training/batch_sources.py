@@ -55,9 +55,9 @@ class BatchSource(abc.ABC):
 class PlainBatches(BatchSource):
   """The examples themselves, for objectives that need no retrieval."""
 
-  def __init__(self, examples: Batches, *, place: Callable[[Any], Any]):
+  def __init__(self, examples: Batches, *, put_on_devices: Callable[[Any], Any]):
     self.examples = examples
-    self._place = place
+    self._put_on_devices = put_on_devices
     self._batch: Any = None
 
   def begin(self, params) -> None:
@@ -66,7 +66,7 @@ class PlainBatches(BatchSource):
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     started = time.perf_counter()
-    batch = self._place(self._batch)
+    batch = self._put_on_devices(self._batch)
     return batch, {"throughput/transfer_seconds": time.perf_counter() - started}
 
   def in_flight(self) -> dict:
@@ -74,7 +74,7 @@ class PlainBatches(BatchSource):
 
   def resume(self, in_flight: dict) -> Any:
     self._batch = in_flight
-    return self._place(in_flight)
+    return self._put_on_devices(in_flight)
 
 
 class RetrievedBatches(BatchSource):
@@ -83,7 +83,7 @@ class RetrievedBatches(BatchSource):
   Args:
     make_queries: Returns the queries of a batch of examples, with metrics.
     retriever: Finds their passages in the refresher's current generation.
-    place: Puts a batch on the devices.
+    put_on_devices: Puts a batch on the devices.
     first_step: Steps taken before the first batch.
     on_swap: Called with the first step that uses a new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
@@ -99,14 +99,15 @@ class RetrievedBatches(BatchSource):
     *,
     retriever: PassageFinder,
     refresher: IndexRefresher,
-    place: Callable[[Any], Any],
+    put_on_devices: Callable[[Any], Any],
     first_step: int,
     on_swap: Callable[[int, LoadedGeneration], None],
     stop: Callable[[], bool],
   ):
     self.examples, self._make_queries = examples, make_queries
     self._retriever, self._refresher = retriever, refresher
-    self._place, self._on_swap, self._stop = place, on_swap, stop
+    self._put_on_devices = put_on_devices
+    self._on_swap, self._stop = on_swap, stop
     self._step = first_step
     self._retrieval: Any = None  # begun, with the metrics of its queries
     self.batch: Any = None
@@ -135,7 +136,7 @@ class RetrievedBatches(BatchSource):
     }
     self._step += 1
     started = time.perf_counter()
-    placed = self._place(self.batch)
+    placed = self._put_on_devices(self.batch)
     metrics["throughput/transfer_seconds"] = time.perf_counter() - started
     return placed, metrics
 
@@ -146,7 +147,7 @@ class RetrievedBatches(BatchSource):
     """Gathers the passages of the batch again, without searching."""
     self.batch = self._retriever.resume(in_flight)
     self._step += 1
-    return self._place(self.batch)
+    return self._put_on_devices(self.batch)
 
 
 def hub_share(passage_ids_BxK: np.ndarray) -> float:

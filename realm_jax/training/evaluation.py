@@ -32,7 +32,7 @@ class FixedEvaluation:
   Args:
     features: Batches of masked queries, the same in every process; read once and kept.
     retrieve: `(params, queries) -> batch`, on the host: finds passages as the training does.
-    figures: `(params, placed RetrievedBatch) -> metrics` of a batch.
+    metrics: `(params, placed RetrievedBatch) -> metrics` of a batch.
 
   Raises:
     ValueError: If there are no queries.
@@ -44,8 +44,8 @@ class FixedEvaluation:
     *,
     max_batches: int,
     retrieve: Callable[[dict, MaskedQueries], RetrievedBatch],
-    figures: Callable[[dict, Any], dict[str, Mean]],
-    place: Callable[[Any], Any],
+    metrics: Callable[[dict, Any], dict[str, Mean]],
+    put_on_devices: Callable[[Any], Any],
   ):
     self._batches = [
       batches.masked_queries(batch) for batch in itertools.islice(features, max_batches)
@@ -53,8 +53,8 @@ class FixedEvaluation:
     if not self._batches:
       raise ValueError("no queries to evaluate: the corpus has no sentence with a salient span")
     self._retrieve = retrieve
-    self._figures = figures
-    self._place = place
+    self._metrics = metrics
+    self._put_on_devices = put_on_devices
     self.first_batch: Any = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
@@ -65,7 +65,7 @@ class FixedEvaluation:
       batch = self._retrieve(params, own)
       if not rows:
         self.first_batch = batch
-      rows.append(self._figures(params, self._place(batch)))
+      rows.append(self._metrics(params, self._put_on_devices(batch)))
     sums = jax.tree.map(lambda *parts: sum(parts), *jax.device_get(rows))
     return {f"eval/{name}": float(mean.value) for name, mean in sums.items()}
 

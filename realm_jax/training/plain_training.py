@@ -64,7 +64,9 @@ class PlainTraining(TrainingConfig, abc.ABC):
     )
     with run:
       run.keep(store.vocabulary)
-      run.train(PlainBatches(examples.streams(seed=self.run.seed), place=run.place))
+      run.train(
+        PlainBatches(examples.streams(seed=self.run.seed), put_on_devices=run.put_on_devices)
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

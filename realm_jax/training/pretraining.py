@@ -1,6 +1,8 @@
 """The configuration of pre-training, and its model, loss and batch."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +40,10 @@ class ModelConfig:
   dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
   knowledge_augmented_encoder: BertConfig = BertConfig()
 
+  def make(self) -> RealmPretrainingModel:
+    """Returns both encoders as one module."""
+    return RealmPretrainingModel(self.dual_encoder, self.knowledge_augmented_encoder)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(TrainingConfig):
@@ -71,11 +77,6 @@ class Pretraining(TrainingConfig):
     choices.check_fields(self)
     choices.check_counts(self, "eval_every", "eval_steps")
 
-  @property
-  def module(self) -> RealmPretrainingModel:
-    """Both encoders as one module."""
-    return RealmPretrainingModel(self.model.dual_encoder, self.model.knowledge_augmented_encoder)
-
   def check_reachable(self) -> None:
     """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
     if self.generation is None:
@@ -96,7 +97,7 @@ class Pretraining(TrainingConfig):
 
   def init_params(self, key: jax.Array) -> dict:
     """Returns the boxed parameters of both encoders."""
-    return saved_models.init_pretraining_model(self.module, key)
+    return saved_models.init_pretraining_model(self.model.make(), key)
 
   @property
   def minimised(self) -> Minimised:
@@ -106,18 +107,21 @@ class Pretraining(TrainingConfig):
     embeds = self.dual_encoder_learns or self.retrieval.posterior is not None
     if embeds and not self.dual_encoder_learns:
       still.append(_PART)
-    minimised = self.objective.build(self.module.clone(dual_encoder_learns=embeds))
+    minimised = self.objective.build(self.model.make().clone(dual_encoder_learns=embeds))
     if not still:
       return minimised
     return minimised.of_params(
       lambda params: {**params, **{part: jax.lax.stop_gradient(params[part]) for part in still}}
     )
 
-  def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
-    """Returns the figures of a batch without dropout, in as many parts as a step has."""
+  @property
+  def evaluation_program(self) -> Callable[..., dict[str, datatypes.Mean]]:
+    """The jitted `(params, RetrievedBatch) -> metrics`, without dropout, compiled once a process.
+
+    A batch is computed in as many parts as a step has.
+    """
     (_, objective), *_ = self.objective.weighted_terms()
-    figures = objective.build(self.module).figures(params, batch, parts=self.mesh.accumulate_steps)
-    return {"loss" if name == LOSS else name.split("/")[-1]: mean for name, mean in figures.items()}
+    return _evaluation_program(objective, self.model, self.mesh.accumulate_steps)
 
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.
@@ -189,6 +193,17 @@ class Pretraining(TrainingConfig):
       passage_ids_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
       stale_scores_BxK=jax.ShapeDtypeStruct((B, K), jnp.float32),
     )
+
+
+@functools.cache
+def _evaluation_program(objective: Objective, model: ModelConfig, parts: int) -> Callable:
+  loss = objective.build(model.make())
+
+  def evaluate(params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
+    metrics = loss.metrics(params, batch, parts=parts)
+    return {"loss" if name == LOSS else name.split("/")[-1]: mean for name, mean in metrics.items()}
+
+  return jax.jit(evaluate)
 
 
 def abstract_tokens(*shape: int) -> datatypes.Tokens:

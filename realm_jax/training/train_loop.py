@@ -32,7 +32,7 @@ _SLOW_SHARE = 0.1  # of a step
 
 
 def compare(step: int, means: Mapping[str, float]) -> dict[str, float]:
-  """Returns figures of the slowest of several hosts and names it in the log if it matters.
+  """Returns metrics of the slowest of several hosts and names it in the log if it matters.
 
   All processes must call it together. With one process there is nothing to compare.
 
@@ -43,31 +43,31 @@ def compare(step: int, means: Mapping[str, float]) -> dict[str, float]:
   hosts = processes.share(own)
   if len(hosts) == 1:
     return {}
-  figures, line = slowest(hosts, step_seconds=means["throughput/step_seconds"])
+  metrics, line = slowest(hosts, step_seconds=means["throughput/step_seconds"])
   if line and processes.is_first():
     logging.warning("step %d: %s", step, line)
-  return figures
+  return metrics
 
 
 def slowest(
   hosts: Sequence[Mapping[str, float]], *, step_seconds: float
 ) -> tuple[dict[str, float], str | None]:
-  """Returns figures of the slowest host, and a line about it if it costs a tenth of a step.
+  """Returns metrics of the slowest host, and a line about it if it costs a tenth of a step.
 
   Each host has the seconds per step that its parts take.
   """
   totals = np.array([sum(parts.values()) for parts in hosts])
   worst, median = int(totals.argmax()), float(np.median(totals))
-  figures = {
+  metrics = {
     "hosts/slowest": worst,
     "hosts/slowest_seconds": float(totals[worst]),
     "hosts/median_seconds": median,
   }
   if totals[worst] - median < _SLOW_SHARE * step_seconds:
-    return figures, None
+    return metrics, None
   typical = {part: float(np.median([parts[part] for parts in hosts])) for part in hosts[worst]}
   part = max(typical, key=lambda name: hosts[worst][name] - typical[name])
-  return figures, (
+  return metrics, (
     f"host {worst} is slow, {totals[worst]:.3f} s a step where the median host takes "
     f"{median:.3f} s; most of it is {part}, {hosts[worst][part]:.3f} s instead of "
     f"{typical[part]:.3f} s"
@@ -112,13 +112,13 @@ def train(
   """
   interval = _Interval()
   line = _ProgressLine(last=num_steps)
-  figures: dict[str, float] = {}
+  of_batch: dict[str, float] = {}
   for step in range(int(state.step), num_steps):
     with progress.activities.during("data"):
       source.begin(state.params)
     state, metrics = train_step(state, batch)
-    interval.add(metrics, figures)
-    batch, figures = source.finish()
+    interval.add(metrics, of_batch)
+    batch, of_batch = source.finish()
     taken = step + 1
     stopping = stop()
     if taken % log_every == 0 or taken == num_steps or stopping or log_also(taken):
@@ -208,12 +208,12 @@ class _Interval:
 
   def __init__(self):
     self._metrics: list[dict] = []
-    self._figures: list[dict] = []
+    self._of_batches: list[dict] = []
     self._started, self._spent = time.perf_counter(), progress.activities.totals.copy()
 
-  def add(self, metrics: dict, figures: dict[str, float]) -> None:
+  def add(self, metrics: dict, of_batch: dict[str, float]) -> None:
     self._metrics.append(metrics)
-    self._figures.append(figures)
+    self._of_batches.append(of_batch)
 
   def means(self) -> dict[str, float]:
     began = time.perf_counter()
@@ -221,7 +221,7 @@ class _Interval:
     ended, spent = time.perf_counter(), progress.activities.totals.copy()
     seconds = ended - self._started
     means = {}
-    for rows in (metrics, self._figures):
+    for rows in (metrics, self._of_batches):
       for name in rows[-1]:
         values = [row[name] for row in rows if name in row]
         # Counts and states are those of the last step.

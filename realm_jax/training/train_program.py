@@ -77,10 +77,10 @@ def make_train_step(
   """
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:
-    gradients, figures = objective.gradients(
+    gradients, sums = objective.gradients(
       state.params, batch, dropout_key(seed, state.step), parts=accumulate_steps
     )
-    metrics = {name: mean.value for name, mean in figures.items()}
+    metrics = {name: mean.value for name, mean in sums.items()}
     norm = optax.global_norm(gradients)
     finite = jnp.isfinite(norm) & jnp.isfinite(metrics[LOSS])
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)

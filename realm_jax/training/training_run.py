@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -54,15 +53,15 @@ class Evaluation:
   """An evaluation between steps.
 
   Attributes:
-    figures: Returns the metrics of the parameters.
+    metrics: Returns the metrics of the parameters.
     every: Steps between evaluations; the last step has one as well.
-    best: Keeps the best parameters; None keeps none.
+    best: Keeps the best parameters.
     at_start: Whether the parameters of step 0 may be the best.
   """
 
-  figures: Callable[[dict], dict[str, float]]
+  metrics: Callable[[dict], dict[str, float]]
   every: int
-  best: BestCheckpoint | None = None
+  best: BestCheckpoint
   at_start: bool = False
 
 
@@ -102,92 +101,79 @@ class TrainingRun:
     from_corpus: Callable[[], Mapping] = dict,
     min_entropy: float = MIN_ENTROPY,
   ):
-    self.workdir = workdir
-    self._opened = contextlib.ExitStack()
-    # Before anything is read, because the checkpointer removes unfinished checkpoints.
-    self._still_held = self._opened.enter_context(
-      directory_lock.hold(workdir, kind=directory_lock.WORKDIR)
-    )
-    with contextlib.ExitStack() as if_failed:
-      if_failed.callback(self._opened.close)
-      begin = functools.partial(_new_state, program, from_corpus, warm_starts)
-      self._open(program, config, description, batch_settings, begin, min_entropy)
-      if_failed.pop_all()
+    self.workdir, self._config, self._description = workdir, config.run, description
+    self.mesh, self.batch_sharding = program.mesh, program.batch_sharding
+    self._train_step = program.train_step
+    self._alarm: Alarm | None = None  # that ends the run
+    self._healthy_step = -1
+    self._failure = ""
+    self._stop = train_loop.StopSignal()
+    self._exchange = processes.Exchange()
+    self._profile = train_loop.StepTrace(workdir, config.run.profile_steps)
+    with contextlib.ExitStack() as stack:
+      # Before anything is read, because the checkpointer removes unfinished checkpoints.
+      self._still_held = stack.enter_context(
+        directory_lock.hold(workdir, kind=directory_lock.WORKDIR)
+      )
+      self._open(program, config, batch_settings)
+      if self.resumed is None:
+        self.state = _new_state(program, from_corpus, warm_starts)
+      self._check_finite()
+      self.logs, self._mirror = workdir, None
+      if processes.is_first() and object_store.is_remote(workdir):
+        self._mirror = object_store.MirroredLogs(workdir)
+        self.logs = self._mirror.directory
+      self._writer = MetricWriter(
+        self.logs,
+        step=self.step,
+        min_entropy=min_entropy,
+        on_end=lambda alarm: self._end(alarm, collapses=config.stops_on_collapse),
+        on_healthy=self._set_healthy,
+      )
+      self._opened = stack.pop_all()
 
   def keep(self, vocabulary: WordPieces) -> None:
     """Writes the vocabulary into the workdir, which then has the whole model."""
     if processes.is_first():
       vocabulary.save(os.path.join(self.workdir, VOCABULARY))
 
-  def _open(
-    self,
-    program: TrainProgram,
-    config: TrainingConfig,
-    description,
-    batch_settings: Mapping,
-    begin: Callable[[], TrainState],
-    min_entropy: float,
-  ) -> None:
-    """Restores or begins the run."""
-    workdir = self.workdir
-    self._config, self._description = config.run, description
-    self.mesh = program.mesh
-    self.batch_sharding = program.batch_sharding
-    self._train_step = program.train_step
-    directory = os.path.join(workdir, CHECKPOINTS)
-    if config.run.resume_from is not None:
-      resumption.go_back(directory, config.run.resume_from, learning=config.learning_settings)
-    self._checkpointer = orbax_files.Checkpointer(directory, keep=config.run.keep_checkpoints)
+  def _open(self, program: TrainProgram, config: TrainingConfig, batch_settings: Mapping) -> None:
+    """Opens the checkpoints and resumes the run that they are of, if there are any."""
+    directory, run = os.path.join(self.workdir, CHECKPOINTS), config.run
+    if run.resume_from is not None:
+      resumption.go_back(directory, run.resume_from, learning=config.learning_settings)
+    self._checkpointer = orbax_files.Checkpointer(directory, keep=run.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = orbax_files.run_of(directory)
     self._metadata = {
-      "model": json_fields.as_json(description),
+      "model": json_fields.as_json(self._description),
       "run": self.identity.name,
       "batches": dict(batch_settings),
       "learning": config.learning_settings,
-      "resumed_from": config.run.resume_from,
+      "resumed_from": run.resume_from,
     }
     self._continued, self._last_good = None, None
-    if self.resumed is not None:
-      saved_models.check_same_run(self.resumed.metadata, description, workdir)
-      changed = resumption.changes(
-        self.resumed.metadata.get("batches"),
-        batch_settings,
-        allowed=config.run.allow_changes,
-        workdir=workdir,
-      )
-      resumption.warn_of_other_learning(
-        self.resumed.metadata.get("learning"), config.learning_settings, workdir=workdir
-      )
-      if self.resumed.input and not changed:
-        self._continued = self.resumed.input
-      self.state = self.resumed.state
-      self._last_good = self.resumed.metadata.get("last_good")
-    else:
-      self.state = begin()
+    if self.resumed is None:
+      return
+    before = self.resumed.metadata
+    saved_models.check_same_run(before, self._description, self.workdir)
+    changed = resumption.changes(
+      before.get("batches"), batch_settings, allowed=run.allow_changes, workdir=self.workdir
+    )
+    resumption.warn_of_other_learning(
+      before.get("learning"), config.learning_settings, workdir=self.workdir
+    )
+    if self.resumed.input and not changed:
+      self._continued = self.resumed.input
+    self.state, self._last_good = self.resumed.state, before.get("last_good")
+
+  def _check_finite(self) -> None:
     if not orbax_files.all_finite(self.state):
       saved = self._checkpointer.latest_step()
       raise ValueError(
-        f"the parameters that {workdir} begins with, of step {saved or 0}, are not finite; "
+        f"the parameters that {self.workdir} begins with, of step {saved or 0}, are not finite; "
         + ("begin with other checkpoints" if saved is None else self._way_back(saved))
       )
-    self.logs, self._mirror = workdir, None
-    if processes.is_first() and object_store.is_remote(workdir):
-      self._mirror = object_store.MirroredLogs(workdir)
-      self.logs = self._mirror.directory
-    self._alarm: Alarm | None = None  # that ends the run
-    self._healthy_step = -1
-    self._writer = MetricWriter(
-      self.logs,
-      step=self.step,
-      min_entropy=min_entropy,
-      on_end=lambda alarm: self._end(alarm, collapses=config.stops_on_collapse),
-      on_healthy=self._set_healthy,
-    )
-    self._stop = train_loop.StopSignal()
-    self._failure = ""
-    self._exchange = processes.Exchange()
-    self._profile = train_loop.StepTrace(workdir, config.run.profile_steps)
 
   def __enter__(self) -> "TrainingRun":
     self._opened.enter_context(self._stop)
@@ -223,19 +209,15 @@ class TrainingRun:
   def _diverged(self) -> bool:
     return self._alarm is not None and self._alarm.diverged
 
-  def place(self, batch):
+  def put_on_devices(self, batch):
     """Shards a batch over the mesh; every process passes its own rows."""
-    return processes.place(batch, self.batch_sharding)
+    return processes.put_on_devices(batch, self.batch_sharding)
 
   def save_start(self) -> None:
     """Saves a new run's initial parameters, from which the first generation is built."""
     if self.resumed is None:
       self._last_good = 0
       self._save(0, self.state, input={}, metadata={})
-
-  def wait_for_checkpoint(self) -> None:
-    """Waits until the checkpoint being written is on disk."""
-    self._checkpointer.wait()
 
   def follow(
     self,
@@ -274,7 +256,7 @@ class TrainingRun:
       make_queries,
       retriever=retriever,
       refresher=refresher,
-      place=self.place,
+      put_on_devices=self.put_on_devices,
       first_step=self.step,
       on_swap=swaps.write,
       stop=self.stopped,
@@ -299,21 +281,21 @@ class TrainingRun:
     """
     num_steps, checkpoint_every = self._config.num_steps, self._config.checkpoint_every
 
-    def evaluated(step: int) -> bool:
+    best = None if evaluation is None else evaluation.best
+
+    def is_evaluated(step: int) -> bool:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
 
-    def figures(step: int, state) -> dict[str, float]:
+    def evaluate(step: int, state) -> dict[str, float]:
       if not orbax_files.all_finite(state):
         self._end(alarms.not_finite(step), collapses=True)
         return {}
-      if not evaluated(step):
+      if evaluation is None or not is_evaluated(step):
         return {}
-      assert evaluation is not None
-      found = evaluation.figures(state.params)
-      if evaluation.best is not None:
-        said = {**self._metadata, **metadata()}
-        evaluation.best.offer(step, state.params, metrics=found, metadata=said)
-      return found
+      metrics = evaluation.metrics(state.params)
+      described = {**self._metadata, **metadata()}
+      evaluation.best.offer(step, state.params, metrics=metrics, metadata=described)
+      return metrics
 
     def save(step: int, state) -> None:
       healthy, failed = processes.share([self._healthy_step == step, self._diverged])[0]
@@ -321,10 +303,9 @@ class TrainingRun:
         return
       if healthy:
         self._last_good = step
-      best = evaluation.best if evaluation else None
       is_good = best is not None and best.value is not None and math.isfinite(best.value)
-      kept = {self._last_good, best.step if best is not None and is_good else None}
-      self._checkpointer.protected = {found for found in kept if found is not None}
+      protected = {self._last_good, best.step if best is not None and is_good else None}
+      self._checkpointer.protected = protected - {None}
       position = {
         name: value for part in processes.gather(source.position()) for name, value in part.items()
       }
@@ -337,12 +318,12 @@ class TrainingRun:
 
     def write_samples(step: int, state) -> None:
       del state
-      due = step % checkpoint_every == 0 if evaluation is None else evaluated(step)
+      due = step % checkpoint_every == 0 if evaluation is None else is_evaluated(step)
       if samples is not None and due:
         self._writer.write_texts(step, {"samples/retrieved": samples()})
 
     if self.step == 0 and evaluation is not None and evaluation.at_start:
-      figures(0, self.state)
+      evaluate(0, self.state)
     first_batch = self._first_batch(source)
     self.state = train_loop.train(
       self.state,
@@ -354,12 +335,12 @@ class TrainingRun:
       writer=self._writer,
       log_every=self._config.log_every,
       stop=self.stopped,
-      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-      evaluate=figures,
+      log_also=lambda step: step % checkpoint_every == 0 or is_evaluated(step),
+      evaluate=evaluate,
     )
     save(self.step, self.state)
-    self.wait_for_checkpoint()
-    self._failure = processes.share(self._why_it_failed(evaluation))[0]
+    self._checkpointer.wait()
+    self._failure = processes.share(self._why_it_failed(best))[0]
 
   def _end(self, alarm: Alarm, *, collapses: bool) -> None:
     if self._alarm is None and (collapses or alarm.diverged):
@@ -368,11 +349,10 @@ class TrainingRun:
   def _set_healthy(self, step: int) -> None:
     self._healthy_step = step
 
-  def _why_it_failed(self, evaluation: Evaluation | None) -> str:
+  def _why_it_failed(self, best: BestCheckpoint | None) -> str:
     """Returns why the run ended and where to continue from; empty if nothing went wrong."""
     if self._alarm is None:
       return ""
-    best = None if evaluation is None else evaluation.best
     if best is not None and best.step is not None:
       path = os.path.join(self.workdir, BEST, str(best.step))
       way_out = f"Begin again from {path}"

@@ -92,7 +92,7 @@ def the_loss_is_a_number(pretraining):
   params = jax.eval_shape(pretraining.init_params, key)
   batch = pretraining.abstract_batch()
   (_, objective), *_ = pretraining.objective.weighted_terms()
-  gradients = functools.partial(objective.build(pretraining.module).gradients, parts=1)
+  gradients = functools.partial(objective.build(pretraining.model.make()).gradients, parts=1)
   _, figures = jax.eval_shape(gradients, params, batch, key)
   return LOSS in figures and all(leaf.shape == () for leaf in jax.tree.leaves(figures))
 

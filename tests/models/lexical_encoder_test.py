@@ -130,8 +130,8 @@ def test_pairs_teach_the_weights_by_exact_scores(params, parts):
 
   expected, expected_gradients = jax.jit(jax.value_and_grad(expected_loss))(params)
   learn = jax.jit(functools.partial(loss.gradients, parts=parts))
-  gradients, figures = learn(params, batch, dropout_key(0, 0))
-  np.testing.assert_allclose(figures[LOSS].value, expected, rtol=1e-5)
+  gradients, metrics = learn(params, batch, dropout_key(0, 0))
+  np.testing.assert_allclose(metrics[LOSS].value, expected, rtol=1e-5)
   found = gradients["log_factors"]["embedding"]
   np.testing.assert_allclose(found, expected_gradients["log_factors"]["embedding"], atol=1e-6)
   assert (np.abs(found[np.array([ID["flutter"], ID["speed"], ID["sound"]])]) > 0.01).all()

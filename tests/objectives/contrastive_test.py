@@ -59,7 +59,7 @@ def test_a_right_passage_is_no_negative_wherever_it_stands():
 def test_figures(atol):
   """Positives ranked first, second and third of three."""
   scores_BxB = np.array([[9, 1, 0], [2, 1, 0], [3, 2, 1]], np.float32)
-  figures = contrastive(scores_BxB, np.ones((3, 3), bool))
-  np.testing.assert_allclose(figures["accuracy"].value, 1 / 3, atol=atol)
+  metrics = contrastive(scores_BxB, np.ones((3, 3), bool))
+  np.testing.assert_allclose(metrics["accuracy"].value, 1 / 3, atol=atol)
   mean_reciprocal_rank = (1 + 1 / 2 + 1 / 3) / 3
-  np.testing.assert_allclose(figures["mean_reciprocal_rank"].value, mean_reciprocal_rank, atol=atol)
+  np.testing.assert_allclose(metrics["mean_reciprocal_rank"].value, mean_reciprocal_rank, atol=atol)

@@ -39,8 +39,8 @@ def test_padding_has_no_gradient():
 def test_accuracy(atol):
   logits = np.full((2, 4, 3), -1.0, np.float32)
   logits[0, 1, 1] = logits[0, 2, 2] = logits[1, 1, 2] = 1.0
-  figures = masked_lm(jnp.asarray(logits), TARGETS_BxM, WEIGHTS_BxM)
-  np.testing.assert_allclose(figures["accuracy"].value, 2 / 3, atol=atol)
+  metrics = masked_lm(jnp.asarray(logits), TARGETS_BxM, WEIGHTS_BxM)
+  np.testing.assert_allclose(metrics["accuracy"].value, 2 / 3, atol=atol)
 
 
 def test_a_batch_without_masks_is_harmless():

@@ -1,4 +1,4 @@
-"""A batch in parts: the loss, the figures and the gradients of the batch as a whole."""
+"""A batch in parts: the loss, the metrics and the gradients of the batch as a whole."""
 
 import dataclasses
 import functools
@@ -70,20 +70,20 @@ def random_params(job, make_retrieved_batch):
 
 
 @functools.cache
-def gradients_and_figures(job, make_retrieved_batch, parts):
+def gradients_and_metrics(job, make_retrieved_batch, parts):
   objective, _, batch = JOBS[job](make_retrieved_batch)
   gradients = jax.jit(functools.partial(objective.gradients, parts=parts))
-  sums, figures = gradients(random_params(job, make_retrieved_batch), batch, dropout_key(0, 0))
-  return sums, {name: mean.value for name, mean in figures.items()}
+  sums, metrics = gradients(random_params(job, make_retrieved_batch), batch, dropout_key(0, 0))
+  return sums, {name: mean.value for name, mean in metrics.items()}
 
 
 def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batch):
   """With dropout, which depends on the row and not on its part."""
   job = "masked lm and pairs"
-  whole, figures = gradients_and_figures(job, make_retrieved_batch, 1)
-  found, found_figures = gradients_and_figures(job, make_retrieved_batch, 4)
-  for name, value in figures.items():
-    np.testing.assert_allclose(found_figures[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+  whole, metrics = gradients_and_metrics(job, make_retrieved_batch, 1)
+  found, found_metrics = gradients_and_metrics(job, make_retrieved_batch, 4)
+  for name, value in metrics.items():
+    np.testing.assert_allclose(found_metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
   limit = CLOSE * max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=limit), found, whole)
 
@@ -103,8 +103,8 @@ def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
   params = jax.device_put(random_params("pairs", make_retrieved_batch), shardings)
   state = program.new_state().replace(params=params)
   _, metrics = program.train_step(state, jax.device_put(batch, program.batch_sharding))
-  whole, figures = gradients_and_figures("pairs", make_retrieved_batch, 1)
-  for name, value in {**figures, "gradient_norm": optax.global_norm(whole)}.items():
+  whole, expected = gradients_and_metrics("pairs", make_retrieved_batch, 1)
+  for name, value in {**expected, "gradient_norm": optax.global_norm(whole)}.items():
     np.testing.assert_allclose(metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
 
 
@@ -119,6 +119,6 @@ def test_a_batch_in_which_nothing_counts_has_no_gradient():
   objective = Loss(
     lambda params, batch, key: batch @ params, lambda x_B, batch: {LOSS: Mean.of(x_B, 0 * x_B)}
   )
-  gradient, figures = objective.gradients(jnp.ones(3), jnp.ones((4, 3)), dropout_key(0, 0), parts=2)
-  assert float(figures[LOSS].value) == 0
+  gradient, metrics = objective.gradients(jnp.ones(3), jnp.ones((4, 3)), dropout_key(0, 0), parts=2)
+  assert float(metrics[LOSS].value) == 0
   np.testing.assert_array_equal(gradient, 0)

@@ -84,9 +84,9 @@ def test_agrees_with_brute_force(seed, missing, near):
   batch = make_batch(seed, missing=missing)
   scores_BxR, logits_BxKxTxW = make_scores(seed + 10, batch)
   losses_B, right_B = brute_force(scores_BxR, logits_BxKxTxW, batch)
-  figures = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
-  assert float(figures["loss"].value) == near(losses_B.mean())
-  assert float(figures["span_exact_match"].value) == near(right_B.mean())
+  metrics = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
+  assert float(metrics["loss"].value) == near(losses_B.mean())
+  assert float(metrics["span_exact_match"].value) == near(right_B.mean())
   assert losses_B.min() == 0 or losses_B.min() > 0.01
 
 
@@ -106,9 +106,9 @@ def test_no_answer_anywhere_costs_nothing_is_counted_and_moves_nothing():
   )
   scores_BxR, logits_BxKxTxW = make_scores(8, batch)
   gradients = jax.grad(mean_loss, argnums=(0, 1))(scores_BxR, logits_BxKxTxW, batch)
-  figures = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
-  assert float(figures["loss"].value) == 0
-  assert float(figures["without_answer"].value) == 1
+  metrics = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
+  assert float(metrics["loss"].value) == 0
+  assert float(metrics["without_answer"].value) == 1
   for gradient in gradients:
     np.testing.assert_array_equal(gradient, 0)
 

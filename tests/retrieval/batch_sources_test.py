@@ -60,7 +60,7 @@ def make_source(store, make_queries, refresher):
       queries,
       retriever=retriever,
       refresher=refresher,
-      place=lambda batch: jax.tree.map(np.copy, batch),
+      put_on_devices=lambda batch: jax.tree.map(np.copy, batch),
       first_step=first_step,
       on_swap=lambda step, loaded: (
         None if swaps is None else swaps.append((step, loaded.generation))

@@ -122,7 +122,7 @@ def params():
 
 
 def gradients(objective, params, batch):
-  """Returns gradients and figures without dropout."""
+  """Returns gradients and metrics without dropout."""
   return jax.jit(functools.partial(objective.gradients, parts=1))(params, batch, None)
 
 
@@ -169,16 +169,16 @@ def _pairs(*, queries, vocab_size=32):
 
 
 def test_the_mean_losses_of_a_sum_add_up_with_their_weights(params, batch, of_masked, rtol):
-  pairs, module = Contrastive(), make_pretraining().module
+  pairs, module = Contrastive(), make_pretraining().model.make()
   batch = dataclasses.replace(batch, pairs=_pairs(queries=4))
-  (both, figures), (added, of_pairs) = (
+  (both, metrics), (added, of_pairs) = (
     gradients(objective.build(module), params, batch)
     for objective in (MarginalLikelihood() + 2 * (0.25 * pairs), pairs)
   )
   alone, masked = of_masked
   loss = masked["loss/total"].value + 0.5 * of_pairs["loss/total"].value
-  np.testing.assert_allclose(figures["loss/total"].value, loss, rtol=rtol)
-  assert figures["contrastive/total"].value == of_pairs["loss/total"].value > 0.5
+  np.testing.assert_allclose(metrics["loss/total"].value, loss, rtol=rtol)
+  assert metrics["contrastive/total"].value == of_pairs["loss/total"].value > 0.5
   expected = jax.tree.map(lambda one, other: one + 0.5 * other, alone, added)
   for found, wanted in zip(jax.tree.leaves(both), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(found, wanted, atol=rtol * (1 + np.abs(wanted).max()))

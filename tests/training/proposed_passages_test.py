@@ -24,10 +24,10 @@ def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(make_retrieved
   def gradients(training, batch):
     return jax.jit(functools.partial(training.minimised.gradients, parts=1))(params, batch, None)
 
-  learning, figures = gradients(made, batch)
+  learning, metrics = gradients(made, batch)
   stale_BxK = np.full_like(batch.stale_scores_BxK, -np.inf)
   still, of_frozen = gradients(frozen, batch.replace(stale_scores_BxK=stale_BxK))
-  assert of_frozen["loss/total"].value == figures["loss/total"].value
+  assert of_frozen["loss/total"].value == metrics["loss/total"].value
   assert not any(np.any(leaf) for leaf in jax.tree.leaves(still["dual_encoder"]))
   assert all(np.any(leaf) for leaf in jax.tree.leaves(learning["dual_encoder"]))
   reader = "knowledge_augmented_encoder"

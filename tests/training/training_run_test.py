@@ -76,7 +76,7 @@ def read_after(begun):
   def train(num_steps, *, batch_size=8, **settings):
     numbers = Numbers(batch_size)
     with begun(num_steps, batch_size=batch_size, **settings) as run:
-      run.train(PlainBatches(numbers, place=run.place))
+      run.train(PlainBatches(numbers, put_on_devices=run.put_on_devices))
       assert run.step == num_steps
     return numbers.read
 
@@ -126,7 +126,7 @@ def diverge(begun, **settings):
   """Trains until the parameters are so large that no loss is finite."""
   settings = {"checkpoint_every": 2, "keep_checkpoints": 2, "learning_rate": 1e30, **settings}
   with pytest.raises(SystemExit) as ended, begun(60, **settings) as run:
-    run.train(PlainBatches(Numbers(8), place=run.place))
+    run.train(PlainBatches(Numbers(8), put_on_devices=run.put_on_devices))
   assert run.step < 30
   return str(ended.value.code)
 
@@ -186,7 +186,7 @@ def test_what_is_not_finite_is_neither_saved_nor_begun_with(
 
   with pytest.raises(SystemExit, match="parameters not finite since step 3"), begun(60) as run:
     run.state = spoilt(run.state)
-    run.train(PlainBatches(Numbers(8), place=run.place))
+    run.train(PlainBatches(Numbers(8), put_on_devices=run.put_on_devices))
   directory = tmp_path / "run" / "checkpoints"
   assert orbax_files.steps(directory) == [2]
   with begun(2) as run:
@@ -195,7 +195,7 @@ def test_what_is_not_finite_is_neither_saved_nor_begun_with(
     with monkeypatch.context() as patch:
       patch.setattr(orbax_files, "all_finite", lambda tree: True)
       run._checkpointer.save(3, spoilt(run.state), input={}, metadata=run._metadata)
-      run.wait_for_checkpoint()
+      run._checkpointer.wait()
   with pytest.raises(ValueError, match=r"begins with, .*not finite; .*/2 with --resume_from=2"):
     begun(60)
 

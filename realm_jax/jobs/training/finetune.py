@@ -95,7 +95,6 @@ def finetune(
     if not finetuning.frozen:
       run.save_start()
     if finetuning.run.num_steps == 0:
-      run.wait_for_checkpoint()
       return
     wanted = _wanted(run, finetuning, index, encoder=encoder)
     refresher = stack.enter_context(
@@ -104,7 +103,7 @@ def finetune(
     if not refresher.first(wanted=wanted, stop=run.stopped):
       return
     question_retriever = QuestionRetriever(
-      encode_query=query_encoder(encoder, run.place, sharding=run.batch_sharding),
+      encode_query=query_encoder(encoder, run.put_on_devices, sharding=run.batch_sharding),
       loaded=refresher.current,
       store=store,
       config=finetuning.beam,
@@ -123,14 +122,14 @@ def finetune(
       dev = QuestionEvaluation(
         dev_questions,
         config=finetuning.dev,
-        model=question_model(description, params={}, put_on_devices=run.place),
+        model=question_model(description, params={}, put_on_devices=run.put_on_devices),
         store=store,
         loaded=lambda: refresher.current,
         passage_length=start.passage_length,
         batch_size=finetuning.data.batch_size,
       )
       best = stack.enter_context(BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric))
-      evaluation = Evaluation(figures=dev, every=finetuning.dev.eval_every, best=best)
+      evaluation = Evaluation(metrics=dev, every=finetuning.dev.eval_every, best=best)
     run.train(
       source,
       metadata=lambda: {"generation": refresher.current.generation},

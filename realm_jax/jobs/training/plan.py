@@ -156,7 +156,7 @@ class _Planned:
     asked = abstract_tokens(self.num_asked, pretraining.data.query_length)
     asked = _placed(asked, program.batch_sharding)
     yield "query encoder", encode, (state.params["dual_encoder"], asked), slots + indexes
-    evaluation = jax.jit(pretraining.figures)
+    evaluation = pretraining.evaluation_program
     yield "evaluation", evaluation, (state.params, batch), slots + indexes
     if self.num_passages is not None:
       params = _bytes_on_a_device(state.params)

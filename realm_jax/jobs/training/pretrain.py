@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import jax
 import numpy as np
 from absl import logging
 
@@ -98,7 +97,6 @@ def pretrain(
       started = {here.partition("/")[0] for start in starts for here, _ in start.parts}
       _warn_of_what_cannot_learn(pretraining, {*started, *from_corpus()})
     if pretraining.run.num_steps == 0:
-      run.wait_for_checkpoint()
       return
     training = _Training(
       run=run,
@@ -138,7 +136,7 @@ class _Training:
         return
       retriever = Retriever(
         encode_query=query_encoder(
-          pretraining.model.dual_encoder, run.place, sharding=run.batch_sharding
+          pretraining.model.dual_encoder, run.put_on_devices, sharding=run.batch_sharding
         ),
         searcher=refresher.current.searcher,
         store=self.store,
@@ -181,7 +179,7 @@ class _Training:
         fixed = self._fixed_evaluation(eval_corpus, retrieve)
         best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
         evaluation = Evaluation(
-          figures=fixed,
+          metrics=fixed,
           every=self.pretraining.eval_every,
           best=stack.enter_context(best),
           at_start=True,
@@ -203,8 +201,8 @@ class _Training:
       ),
       max_batches=self.pretraining.eval_steps,
       retrieve=retrieve,
-      figures=jax.jit(self.pretraining.figures),
-      place=self.run.place,
+      metrics=self.pretraining.evaluation_program,
+      put_on_devices=self.run.put_on_devices,
     )
 
   def _queries(self, features: batches.Features) -> tuple[MaskedQueries, dict[str, float]]:
@@ -224,8 +222,8 @@ class _Training:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
 
 
-def _best(best: BestCheckpoint | None) -> str:
-  if best is None or best.step is None:
+def _best(best: BestCheckpoint) -> str:
+  if best.step is None:
     return ""
   figure = f"{BEST}/{best.step} (eval/loss {best.value:.4f})"
   if best.step == 0:

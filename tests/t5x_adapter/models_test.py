@@ -154,5 +154,5 @@ def flat(tree):
 def test_microbatches_of_t5x_are_refused(make_model):
   with pytest.raises(ValueError, match="num_microbatches=2 would change the loss"):
     RetrievingTrainer(
-      make_model(), retrieval=None, num_microbatches=2, summary_dir=None, publish_every=1
+      make_model(), index="unused", num_microbatches=2, summary_dir=None, publish_every=1
     )

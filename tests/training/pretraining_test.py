@@ -227,3 +227,11 @@ def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, froz
   assert training.dual_encoder_learns == training.stops_on_collapse == learns
   told_to_go_on = dataclasses.replace(training, run=RunConfig(on_collapse="warn"))
   assert not told_to_go_on.stops_on_collapse
+
+
+def test_an_evaluation_is_compiled_once_for_all_runs_of_a_model():
+  given = make_pretraining()
+  longer = dataclasses.replace(given, run=RunConfig(num_steps=7, seed=1))
+  assert longer.evaluation_program is given.evaluation_program
+  wider = dataclasses.replace(given, mesh=MeshConfig(accumulate_steps=2))
+  assert wider.evaluation_program is not given.evaluation_program

@@ -1,9 +1,19 @@
+"""Which passages are read with a query, and in which buckets of lengths."""
+
 import jax
 import numpy as np
 import pytest
 
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, closed_book
+from realm_jax.retrieval.retriever import (
+  RetrievalConfig,
+  Retriever,
+  choose,
+  choose_passages,
+  closed_book,
+  plans,
+)
 
 EMBEDDINGS_NxE = np.array([[4, 0, 1], [3, 1, 0], [2, 2, 0], [1, 3, 0]], np.float32)
 
@@ -123,3 +133,63 @@ def test_buckets_hold_each_batch_and_leave_it_as_it_is(store, queries):
   ):
     room = np.concatenate([np.full(rows, length) for rows, length in buckets])
     assert (np.sort(tokens.mask.sum(-1).reshape(-1)) <= room).all()
+
+
+@pytest.mark.parametrize(
+  ("ids", "trivial", "expected"),
+  [
+    ([7, 3, 9, 5], [], [-1, 7, 3, 9]),  # the fourth was fetched for nothing
+    ([7, 3, 9, 5], [7], [-1, 3, 9, 5]),
+    ([7, 3, 9, 5], [9], [-1, 7, 3, 5]),
+    ([7, 3, 9, 5], [5], [-1, 7, 3, 9]),
+    ([7, 3, 9, 5], [7, 9], [-1, 3, 5, -2]),
+    ([7, 3, -2, -2], [], [-1, 7, 3, -2]),
+    ([7, 3, -2, -2], [7], [-1, 3, -2, -2]),
+    ([7, -2, -2, -2], [7], [-1, -2, -2, -2]),
+    ([7, 3], [], [-1, 7, 3, -2]),  # fewer results than slots
+    ([0, 3, 9, 5], [], [-1, 0, 3, 9]),
+  ],
+)
+def test_the_null_passage_comes_first_and_the_trivial_one_never(ids, trivial, expected):
+  scores = np.where(np.array(ids) < 0, -np.inf, 10.0 - np.arange(len(ids))).astype(np.float32)
+  score_of = dict(zip(ids, scores.tolist(), strict=True))
+  chosen = choose_passages(
+    SearchResults(np.array([ids], np.int32), scores[None]),
+    trivial_BxR=np.isin([ids], trivial),
+    num_passages=4,
+  )
+  assert chosen.ids_BxK.tolist() == [expected]
+  assert chosen.scores_BxK.tolist() == [[score_of[i] if i >= 0 else 0 for i in expected]]
+  assert (chosen.ids_BxK.dtype, chosen.scores_BxK.dtype) == (np.int32, np.float32)
+
+
+LENGTHS = np.random.default_rng(0).integers(10, 289, 5000)
+SIZES = {"num_rows": 56, "longest": 288, "shortest": ((8, 3),)}
+PLANS = plans(LENGTHS, **SIZES)
+
+
+def cost(buckets):
+  return sum(rows * length for rows, length in buckets)
+
+
+def drawn(seed):
+  lengths = np.random.default_rng(seed).choice(LENGTHS, 8 * 7)
+  return np.random.default_rng(seed).permutation(np.concatenate([np.full(8, 3), lengths]))
+
+
+def test_plans_are_few_hold_the_batch_and_are_cheapest_first():
+  assert len(PLANS) <= 3
+  assert all(sum(rows for rows, _ in buckets) == 64 for buckets in PLANS)
+  costs = [cost(buckets) for buckets in PLANS]
+  assert costs == sorted(costs) and costs[-1] < 64 * 288
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_chosen_plan_is_the_first_that_holds_every_sequence(seed):
+  lengths = drawn(seed)
+  chosen = choose(PLANS, lengths)
+  room = np.concatenate([np.full(rows, length) for rows, length in chosen])
+  assert (np.sort(lengths) <= room).all()
+  for cheaper in PLANS[: PLANS.index(chosen)]:
+    room = np.concatenate([np.full(rows, length) for rows, length in cheaper])
+    assert (np.sort(lengths) > room).any()

@@ -13,6 +13,7 @@ from realm_jax.devices import partitioning
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
+from realm_jax.retrieval.posterior import Bm25Posterior
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.optimizer import OptimizerConfig
@@ -235,3 +236,19 @@ def test_an_evaluation_is_compiled_once_for_all_runs_of_a_model():
   assert longer.evaluation_program is given.evaluation_program
   wider = dataclasses.replace(given, mesh=MeshConfig(accumulate_steps=2))
   assert wider.evaluation_program is not given.evaluation_program
+
+
+def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(params, batch, of_masked):
+  made = make_pretraining()
+  proposing = dataclasses.replace(made.retrieval, posterior=Bm25Posterior(num_passages=1))
+  frozen = dataclasses.replace(
+    made, retrieval=proposing, optimizer=OptimizerConfig(frozen_parts=("dual_encoder",))
+  )
+  learning, metrics = of_masked
+  stale_BxK = np.full_like(batch.stale_scores_BxK, -np.inf)
+  still, of_frozen = gradients(frozen.minimised, params, batch.replace(stale_scores_BxK=stale_BxK))
+  assert of_frozen["loss/total"].value == metrics["loss/total"].value
+  assert not any(np.any(leaf) for leaf in jax.tree.leaves(still["dual_encoder"]))
+  assert all(np.any(leaf) for leaf in jax.tree.leaves(learning["dual_encoder"]))
+  reader = "knowledge_augmented_encoder"
+  jax.tree.map(np.testing.assert_array_equal, still[reader], learning[reader])

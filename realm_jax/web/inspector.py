@@ -36,16 +36,6 @@ PassageId = Annotated[int, Path(ge=0, lt=2**31)]
 Passage = Annotated[str, pydantic.StringConstraints(max_length=_MAX_PASSAGE), UNICODE]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EditView:
-  """A passage that was changed, added or removed."""
-
-  passage_id: int
-  kind: str
-  title: str
-  text: str
-
-
 class AnsweringService:
   """Named models over one corpus, and its edits by session, which end with the server.
 
@@ -130,10 +120,9 @@ class AnsweringService:
       "edited": view.edited(passage_id),
     }
 
-  def edits(self, *, session: str) -> list[EditView]:
+  def edits(self, *, session: str) -> list[dict]:
     """Returns the edits of a session, ordered by passage id."""
-    store = self.corpus.store
-    views = []
+    store, views = self.corpus.store, []
     for passage_id, passage in sorted(self._read(session).passages.items()):
       new = passage_id >= len(store)
       if passage is None and new:
@@ -141,7 +130,7 @@ class AnsweringService:
       title = store.title(passage_id) if passage is None else passage.title
       text = store.text(passage_id) if passage is None else passage.text
       kind = "removed" if passage is None else "added" if new else "changed"
-      views.append(EditView(passage_id=passage_id, kind=kind, title=title, text=text))
+      views.append({"passage_id": passage_id, "kind": kind, "title": title, "text": text})
     return views
 
   def _holding(self, edits: Edits, passage_id: int) -> Edits:
@@ -218,36 +207,6 @@ class EditForm(pydantic.BaseModel):
       service.undo(self.passage_id, session=session)
 
 
-@dataclasses.dataclass(frozen=True)
-class RankHistory:
-  """A passage and its rank in each generation, from 1; None if it is not among the best eight."""
-
-  passage_id: int
-  ranks: tuple[int | None, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelView:
-  """A model under its name, and its answer; None if it was not queried."""
-
-  name: str
-  answerer: Answerer
-  explanation: Explanation | None
-
-  def rank_histories(self) -> list[RankHistory]:
-    """Tracks the newest generation's best passages, and the best one of each older generation."""
-    rankings = self.explanation.rankings if self.explanation else ()
-    if len(rankings) < 2:
-      return []
-    followed = [i for i in rankings[-1].passage_ids if i >= 0][:5]
-    followed += [i for ranking in rankings[:-1] for i in ranking.passage_ids[:1]]
-    shown = [ranking.passage_ids[:_SHOWN_RANKS] for ranking in rankings]
-    return [
-      RankHistory(i, tuple(ids.index(i) + 1 if i in ids else None for ids in shown))
-      for i in list(dict.fromkeys(followed))[:_MAX_FOLLOWED]
-    ]
-
-
 def _session(request: Request) -> str:
   """Returns the session of a request's cookie, or a new one."""
   token = request.cookies.get(_COOKIE, "")
@@ -282,12 +241,9 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
       explanations = _explanations(service, session, text, target)
     except ValueError as error:
       explanations, refusal = {}, refusal or str(error)
-    models = [
-      ModelView(name=name, answerer=model, explanation=explanations.get(name))
-      for name, model in service.models.items()
-    ]
+    models = service.models.items()
     view = {
-      "models": models,
+      "models": [_model_view(name, model, explanations.get(name)) for name, model in models],
       "num_passages": len(service.corpus.store),
       "text": text,
       "target": target,
@@ -383,7 +339,7 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
 
   @router.get("/api/edits", summary="The edits of this session")
   def edits(session: Session) -> list[dict]:
-    return [dataclasses.asdict(edit) for edit in service.edits(session=session)]
+    return service.edits(session=session)
 
   @router.delete("/api/edits", status_code=204, summary="Undoes all edits")
   def undo_all(session: Session) -> None:
@@ -394,6 +350,25 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
     service.undo(passage_id, session=session)
 
   return router
+
+
+def _model_view(name: str, answerer: Answerer, explanation: Explanation | None) -> dict:
+  """Returns a model with its answer, and with the ranks of passages in each generation, from 1.
+
+  It follows the newest generation's best passages, and the best one of each older generation.
+  """
+  view = {"name": name, "answerer": answerer, "explanation": explanation}
+  rankings = explanation.rankings if explanation else ()
+  if len(rankings) < 2:
+    return {**view, "rank_histories": []}
+  followed = [i for i in rankings[-1].passage_ids if i >= 0][:5]
+  followed += [i for ranking in rankings[:-1] for i in ranking.passage_ids[:1]]
+  shown = [ranking.passage_ids[:_SHOWN_RANKS] for ranking in rankings]
+  histories = [
+    {"passage_id": i, "ranks": [ids.index(i) + 1 if i in ids else None for ids in shown]}
+    for i in [*dict.fromkeys(followed)][:_MAX_FOLLOWED]
+  ]
+  return {**view, "rank_histories": histories}
 
 
 def _explanations(

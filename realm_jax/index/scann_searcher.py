@@ -91,23 +91,11 @@ class ScannShard(Shard):
       scores_BxK[empty_BxK] = -np.inf
     return datatypes.SearchResults(ids_BxK, scores_BxK)
 
-  def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the shard as named arrays, including the embeddings it was built from."""
-    arrays = {"embeddings": embeddings_NxE}
-    with tempfile.TemporaryDirectory(prefix="realm_scann_") as folder:
-      self._index.serialize(folder, relative_path=True)
-      left_out = {_ASSETS, _DATASETS[embeddings_NxE.dtype.name][0]}
-      for name in sorted(set(os.listdir(folder)) - left_out):
-        path = os.path.join(folder, name)
-        if name != _CONFIG and name not in _ASSET_TYPES:
-          raise ValueError(f"ScaNN wrote {name}, which cannot be stored; install scann 1.4")
-        is_array = name.endswith(".npy")
-        arrays[name] = np.load(path) if is_array else np.fromfile(path, np.uint8)
-    return arrays
 
-
-def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig) -> ScannShard:
-  """Builds the index of one shard.
+def build_arrays(
+  embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig
+) -> dict[str, np.ndarray]:
+  """Builds the index of one shard; returns it as named arrays, including the embeddings.
 
   Raises:
     ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite, at
@@ -132,22 +120,24 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
       training_sample_size=min(sample, _HASHING_SAMPLE),
     )
     builder = builder.reorder(config.reorder_candidates, reordering)
-  threads = config.threads_per_shard()
-  scann_index = builder.set_n_training_threads(threads).build()
-  return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
-
-
-def build_arrays(
-  embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig
-) -> dict[str, np.ndarray]:
-  """Builds the index of one shard; returns it as named arrays. See `build_shard`."""
-  return build_shard(embeddings_NxE, config=config).to_arrays(embeddings_NxE)
+  index = builder.set_n_training_threads(config.threads_per_shard()).build()
+  arrays = {"embeddings": embeddings_NxE}
+  with tempfile.TemporaryDirectory(prefix="realm_scann_") as folder:
+    index.serialize(folder, relative_path=True)
+    left_out = {_ASSETS, _DATASETS[embeddings_NxE.dtype.name][0]}
+    for name in sorted(set(os.listdir(folder)) - left_out):
+      path = os.path.join(folder, name)
+      if name != _CONFIG and name not in _ASSET_TYPES:
+        raise ValueError(f"ScaNN wrote {name}, which cannot be stored; install scann 1.4")
+      is_array = name.endswith(".npy")
+      arrays[name] = np.load(path) if is_array else np.fromfile(path, np.uint8)
+  return arrays
 
 
 def load_shard(
   arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
 ) -> ScannShard:
-  """Restores a shard from the arrays of `ScannShard.to_arrays`.
+  """Restores a shard from the arrays of `build_arrays`.
 
   Raises:
     ValueError: If an array is missing or unknown, or if its shape, dtype or values would make

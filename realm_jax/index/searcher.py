@@ -8,7 +8,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import jax
 import numpy as np
@@ -42,15 +42,6 @@ class Embeddings(Protocol):
     ...
 
 
-@runtime_checkable
-class EnqueuingSearcher(Searcher, Protocol):
-  """A searcher that can find passages for queries which the devices have yet to compute."""
-
-  def begin(self, queries_BxE: datatypes.Array, k: int) -> Callable[[], datatypes.SearchResults]:
-    """Enqueues a search on the devices; what it returns waits for the results."""
-    ...
-
-
 def begin(
   searcher: Searcher, queries_BxE: datatypes.Array, k: int
 ) -> Callable[[], datatypes.SearchResults]:
@@ -59,8 +50,9 @@ def begin(
   Returns:
     A function that completes the search and returns what was found for this process's queries.
   """
-  if isinstance(searcher, EnqueuingSearcher):
-    return searcher.begin(queries_BxE, k)
+  enqueue = getattr(searcher, "begin", None)  # which one on the devices has
+  if enqueue is not None:
+    return enqueue(queries_BxE, k)
   return lambda: searcher.search(processes.local_rows(queries_BxE).astype(np.float32), k)
 
 

@@ -155,11 +155,7 @@ class _Lease(contextlib.AbstractContextManager[Callable[[], None]]):
       self._replaced(found, None)
 
   def _check(self) -> None:
-    """Renews the lease.
-
-    Raises:
-      DirectoryInUseError: If it was taken over.
-    """
+    """Renews the lease."""
     if not self._renewed():
       raise DirectoryInUseError(
         f"{self._read().value.decode()} has taken over {self._directory}, because this job did not "

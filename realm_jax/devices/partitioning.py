@@ -86,10 +86,6 @@ def local_meshes(
 
   It is one mesh of all of them. On a slice of TPU v5e with several hosts, each device is a mesh of
   its own, because libtpu compiles nothing for exactly the devices of the first host there.
-
-  Args:
-    devices: Devices of all processes; None uses those of this job.
-    process: Index of the process; None means this one.
   """
   devices = processes.devices() if devices is None else processes.in_order(devices)
   process = jax.process_index() if process is None else process

@@ -108,11 +108,7 @@ class BertConfig:
     return fastest_dtype() if self.dtype == "auto" else self.dtype
 
   def check(self, vocab_size: int, *, name: str, **lengths: int) -> None:
-    """Checks that a vocabulary and the lengths by name fit, before anything is compiled.
-
-    Raises:
-      ValueError: If there are more wordpieces, or positions, than the BERT has; `name` names it.
-    """
+    """Checks that a vocabulary and the lengths by name fit, before anything is compiled."""
     if vocab_size > self.vocab_size:
       raise ValueError(
         f"the vocabulary has {vocab_size} wordpieces, but {name} has vocab_size={self.vocab_size}; "
@@ -132,11 +128,7 @@ class BertConfig:
         )
 
   def fuses_attention(self, length: int) -> bool:
-    """Returns whether attention over `length` positions uses the fused kernel on the current mesh.
-
-    Raises:
-      ValueError: If `attention` is "fused" and the kernel takes fewer positions.
-    """
+    """Returns whether attention over `length` positions uses the fused kernel on this mesh."""
     fits = length <= fused_attention.LONGEST
     if self.attention == "fused" and not fits:
       raise ValueError(
@@ -420,9 +412,6 @@ class BertEncoder(TypedModule):
 
     Returns:
       `[F, L, D]`, or `[F, Q, D]` if positions are given.
-
-    Raises:
-      ValueError: If the sequences are longer than `config.max_length`.
     """
     last = self.last_two(tokens, deterministic=deterministic, positions_FxQ=positions_FxQ)
     return last[1]

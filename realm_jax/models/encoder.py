@@ -99,11 +99,7 @@ class EncoderConfig(abc.ABC):
     return None
 
   def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
-    """Checks that a vocabulary and lengths of texts, by name, fit the encoder.
-
-    Raises:
-      ValueError: If they do not.
-    """
+    """Checks that a vocabulary and lengths of texts, by name, fit the encoder."""
     if self.reading_bert is not None:
       self.reading_bert[1].check(vocabulary.vocab_size, name=name, **lengths)
 
@@ -113,11 +109,7 @@ class EncoderConfig(abc.ABC):
     return {}
 
   def from_corpus(self, store: Any, vocabulary: WordPieces) -> Mapping[str, Any]:
-    """Returns initial parameters that a corpus determines; the others are drawn at random.
-
-    Args:
-      store: The `PassageStore` that is learned from.
-    """
+    """Returns initial parameters that a corpus determines; the others are drawn at random."""
     del store, vocabulary
     return {}
 
@@ -128,9 +120,6 @@ class EncoderConfig(abc.ABC):
 
     Returns:
       The encoder, and for each of its parts the part of this one that it starts from.
-
-    Raises:
-      ValueError: If there is none.
     """
     parts = self.parts("query") | self.parts("passage")
     if shared := self.parts("query") & self.parts("passage"):

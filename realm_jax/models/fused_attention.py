@@ -111,15 +111,7 @@ def _spec(mesh, shape: tuple[int, int]) -> PartitionSpec:
 
 
 def _run(kernel, rows, mask_FxL, words_FxHx2, *, keep: float) -> list[jax.Array]:
-  """Runs a kernel on each device's part of the arrays, because XLA does not partition kernels.
-
-  Args:
-    kernel: The kernel.
-    rows: Its arrays `[F, L, *]`; the first is packed.
-    mask_FxL: False for padding.
-    words_FxHx2: See `fused_attention`.
-    keep: See `fused_attention`.
-  """
+  """Runs a kernel on each device's part of the arrays, because XLA does not partition kernels."""
   mesh, num_heads = jax.sharding.get_abstract_mesh(), words_FxHx2.shape[1]
   head_size = rows[0].shape[2] // (3 * num_heads)
   device, dtype = mesh.abstract_device, rows[0].dtype

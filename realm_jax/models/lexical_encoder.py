@@ -217,12 +217,7 @@ def _own_terms(key: jax.Array, shape: tuple[int]) -> jax.Array:
 
 
 def _parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, dict[str, np.ndarray]]:
-  """Returns the constants of a `LexicalEncoder`: the weights that BM25 has in a corpus.
-
-  Args:
-    store: A `PassageStore`; its passages are counted whole.
-    size: V, at least that of the vocabulary.
-  """
+  """Returns the constants of a `LexicalEncoder`: the weights that BM25 has in a corpus."""
   languages = store.metadata.languages
   first: dict[str, int] = {}  # the term of each stem
   terms_V = np.arange(size)

@@ -19,17 +19,14 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 
 @functools.cache
-def fastest_dtype(*, processors: str = "/proc/cpuinfo") -> str:
+def fastest_dtype() -> str:
   """Returns "bfloat16" or "float32", whichever the default device multiplies faster.
 
   That is bfloat16 on accelerators and on CPUs with instructions for its products (AMX, AVX-512).
-
-  Args:
-    processors: Linux's file of CPU features.
   """
   if jax.default_backend() != "cpu":
     return "bfloat16"
-  with contextlib.suppress(OSError), open(processors) as file:
+  with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
     if {"amx_bf16", "avx512_bf16"} & set(file.read().split()):
       return "bfloat16"
   return "float32"

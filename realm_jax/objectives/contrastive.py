@@ -33,11 +33,7 @@ class Contrastive(Objective):
   scale: float | None = None
 
   def build(self, model: Any) -> Loss:
-    """Returns the objective of a model that has `encode_pairs` and `pair_scores`.
-
-    Raises:
-      ValueError: If its dual encoder never learns.
-    """
+    """Returns the objective of a model that has `encode_pairs` and `pair_scores`."""
     if not getattr(model, "dual_encoder_learns", True):
       raise ValueError("a Contrastive term for a dual encoder that never learns; omit it")
     scale = self.scale

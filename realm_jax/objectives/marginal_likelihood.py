@@ -73,9 +73,6 @@ def marginal_log_likelihood(
     valid_BxK: False for empty slots, which get no probability.
     marginalize: "span", log Σ_z p(z|x) Π_m p(y_m|z,x), as in the paper; or "token",
       Σ_m log Σ_z p(z|x) p(y_m|z,x), as in the released code.
-
-  Raises:
-    ValueError: If `marginalize` is neither.
   """
   choices.check(Marginalization, marginalize=marginalize)
   log_prior_BxK = _retrieval_log_probs(scores_BxK, valid_BxK)
@@ -115,9 +112,6 @@ def masked_lm_over_retrieval(
     batch: Provides targets, weights, valid slots and the index's scores; slot 0 is the null
       passage.
     marginalize: See `marginal_log_likelihood`.
-
-  Raises:
-    ValueError: If `marginalize` is none of its choices.
   """
   targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
   log_norms_BxKxM = jax.nn.logsumexp(logits_BxKxMxV, axis=-1)

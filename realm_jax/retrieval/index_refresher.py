@@ -93,11 +93,7 @@ class RefreshConfig:
       raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
 
   def check_reachable(self, *, checkpoint_every: int) -> None:
-    """Checks that an index built from checkpoints this far apart can be recent enough.
-
-    Raises:
-      ValueError: If training would wait or stop for an index that cannot exist yet.
-    """
+    """Checks that an index built from checkpoints this far apart can be recent enough."""
     limit = self.max_staleness_steps
     if self.when_late != "continue" and limit is not None and limit < checkpoint_every:
       raise ValueError(
@@ -126,11 +122,9 @@ class _Tries:
 
 
 class IndexRefresher:
-  """Keeps the newest loadable generation ready; use as a context manager.
+  """Keeps the newest loadable generation, or without `watch` the first one, ready to be searched.
 
-  Args:
-    config: How often to look, and what to do when the builder is late.
-    watch: Whether to follow newer generations; False keeps the first one.
+  Use it as a context manager.
   """
 
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
@@ -163,11 +157,7 @@ class IndexRefresher:
 
   @property
   def current(self) -> LoadedGeneration:
-    """The generation in use.
-
-    Raises:
-      RuntimeError: If there is none yet.
-    """
+    """The generation in use."""
     if self._current is None:
       raise RuntimeError("there is no index generation yet; wait for one with `first`")
     return self._current

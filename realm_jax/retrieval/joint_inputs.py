@@ -33,10 +33,6 @@ def passage_tokens(store: Passages, ids: np.ndarray, *, length: int) -> Tokens:
   """Returns `[CLS] title [SEP] body [SEP]` of each id; a negative id gives the null passage.
 
   The title is truncated to the length minus special tokens, the body to what remains.
-
-  Args:
-    ids: Rows of the store, in an array of any shape.
-    length: Length P of the passages.
   """
   rows = ids.reshape(-1)
   titles, title_lengths = _rows_or_nothing(store.title_ids, rows, length - 3)

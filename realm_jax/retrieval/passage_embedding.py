@@ -65,9 +65,6 @@ def embed_passages(
     batches: Batches from `passage_batches`.
     encoders: `Tokens [B, L] -> [B, E]`, dispatched to the devices without waiting. Each takes the
       next batch when it is ready for one.
-
-  Raises:
-    ValueError: If the embedding of a passage is missing or not finite.
   """
   embeddings_NxE = np.full((len(passages_N), embedding_size), np.nan, dtype)
   lock, ended = threading.Lock(), threading.Event()

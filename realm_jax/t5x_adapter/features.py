@@ -47,16 +47,7 @@ def make_converter(
   pack: bool = False,
   use_custom_packing_ops: bool = False,
 ) -> seqio.FeatureConverter:
-  """Makes a feature converter with the signature that t5x expects.
-
-  Args:
-    make: A converter of realm_jax, or a function that makes it.
-    pack: Not supported, because a query is one example.
-    use_custom_packing_ops: Not supported.
-
-  Raises:
-    ValueError: If packing is requested.
-  """
+  """Makes a feature converter with the signature that t5x expects."""
   if pack or use_custom_packing_ops:
     raise ValueError(
       f"pack={pack}, use_custom_packing_ops={use_custom_packing_ops}; queries are not packed: set "

@@ -70,9 +70,6 @@ class PretrainingModel(models.BaseModel):
     objective: What is minimised.
     warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
     accumulate_steps: Number of parts of a batch, computed one after another.
-
-  Raises:
-    ValueError: If vocabulary, model and lengths do not fit each other.
   """
 
   FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, features.MaskedQueryFeatures)
@@ -153,11 +150,7 @@ class PretrainingModel(models.BaseModel):
   def score_batch(
     self, params, batch: features.Features, return_intermediates: bool = False
   ) -> jax.Array:
-    """Returns the log-likelihood of each example `[B]`.
-
-    Raises:
-      ValueError: If intermediate values are requested.
-    """
+    """Returns the log-likelihood of each example `[B]`."""
     if return_intermediates:
       raise ValueError("return_intermediates=True; these models record no intermediate values")
     retrieved = features.batch_of(RetrievedBatch, batch)

@@ -45,9 +45,6 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     keep_published: Number of published checkpoints to keep.
     trainer: Arguments of t5x's trainer. Its `learning_rate_fn` is only reported if the optimizer
       has a schedule of its own.
-
-  Raises:
-    ValueError: If there are several microbatches; use the model's `accumulate_steps` instead.
   """
 
   def __init__(

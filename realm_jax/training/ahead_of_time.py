@@ -148,13 +148,7 @@ def open_topology(name: str) -> Topology:
 
 
 def compile_program(name: str, program, *arguments) -> CompiledProgram:
-  """Compiles a jitted program for the devices of its arguments' shardings.
-
-  Args:
-    name: Identifies the program in messages.
-    program: A function from `jax.jit`.
-    *arguments: Shapes with shardings.
-  """
+  """Compiles a jitted program for the devices of its arguments' shardings."""
   # A compiler that aborts takes this process with it.
   logging.info("compiling the %s", name)
   try:

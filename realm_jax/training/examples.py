@@ -193,10 +193,6 @@ class Examples:
       seed: Seeds order and masks.
       training: Whether to shuffle and repeat forever; otherwise makes one pass in order.
       shard: The part of the data that this process reads.
-
-    Raises:
-      FileNotFoundError: If they are missing.
-      ValueError: If they were prepared with other settings, or there are none.
     """
     if prepared_examples.is_prepared(self.source):
       return prepared_examples.open_batches(

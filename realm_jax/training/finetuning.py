@@ -1,23 +1,34 @@
-"""The configuration of fine-tuning on questions: where it starts, its model and loss."""
+"""Fine-tuning on questions: its configuration, where it starts, and evaluation on dev questions."""
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
+from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.questions import read_questions, sampled
+from realm_jax.evaluation import open_qa
+from realm_jax.evaluation.open_questions import OpenQuestions
+from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import choices
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.open_qa import OpenQaModel, SpanReaderConfig
 from realm_jax.objectives.objective import Objective
 from realm_jax.objectives.open_qa import OpenQa
-from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.index_refresher import LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.training import evaluation
 from realm_jax.training.examples import QuestionData
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
 from realm_jax.training.training_run import WarmStart
+
+_RETRIEVED = 20  # passages retrieved to measure recall
+_SHOWN_PASSAGES = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,9 +75,6 @@ class StartConfig:
     """Returns the starting point from the newest checkpoints of two directories.
 
     They may be of different runs, as in REALM's ablation (Guu et al. 2020, table 2).
-
-    Raises:
-      FileNotFoundError: If a directory has no checkpoint.
     """
     description = saved_models.load(retriever).description
     dual_encoder = self._with_dropout(description.dual_encoder)
@@ -186,4 +194,67 @@ class Finetuning(TrainingConfig):
     init_params = functools.partial(saved_models.init_open_qa_model, model)
     return training.make_program(
       self.objective.build(model), init_params=init_params, batch_size=self.data.batch_size
+    )
+
+
+class QuestionEvaluation:
+  """Answers dev questions with the current parameters and index generation.
+
+  Attributes:
+    metric: The metric that selects the best checkpoint.
+  """
+
+  def __init__(
+    self,
+    questions: str,
+    *,
+    config: DevConfig,
+    model: QuestionModel,
+    store: PassageStore,
+    loaded: Callable[[], LoadedGeneration],
+    passage_length: int,
+    batch_size: int,
+  ):
+    dev_questions = sampled(read_questions(questions), config.max_dev_questions)
+    recall_at = [k for k in open_qa.RECALL_AT if k <= _RETRIEVED]
+    known = open_qa.score_names(dev_questions, width=min(_RETRIEVED, len(store)))
+    if config.best_metric not in known:
+      raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
+    self.metric = f"dev/{config.best_metric}"
+    self._questions = OpenQuestions(
+      inputs={"dev questions": questions},
+      questions=dev_questions,
+      asking=Asking(recall_at=recall_at, batch_size=batch_size),
+    )
+    self._model = model
+    self._store, self._loaded, self._passage_length = store, loaded, passage_length
+    self._outcomes = []
+
+  def __call__(self, params) -> dict[str, float]:
+    """Returns the metrics, named `dev/...`."""
+    answerer = QuestionAnswerer(
+      dataclasses.replace(self._model, params=params),
+      EditableCorpus(
+        store=self._store,
+        loaded=self._loaded(),
+        tokenizer=self._store.tokenizer,
+        passage_length=self._passage_length,
+      ),
+      batch_size=self._questions.asking.batch_size,
+    )
+    system = System(self._store, {}, answerer.retrieve, answerer.answer)
+    self._outcomes = self._questions.ask(system)
+    scores = self._questions.scored(self._outcomes, system).scores
+    return {f"dev/{name}": float(value) for name, value in open_qa.summary(scores).items()}
+
+  def samples(self) -> str:
+    """Returns the first questions with their latest answers and best passages as Markdown."""
+    return "\n\n".join(
+      evaluation.table(
+        outcome.question.text,
+        outcome.prediction,
+        [*zip(outcome.passage_ids, outcome.scores, strict=True)][:_SHOWN_PASSAGES],
+        store=self._store,
+      )
+      for outcome in self._outcomes[: evaluation.SAMPLES]
     )

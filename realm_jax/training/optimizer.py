@@ -47,11 +47,7 @@ class OptimizerConfig:
     choices.check_fields(self)
 
   def warmup(self, num_steps: int) -> int:
-    """Returns the number of warm-up steps of a run.
-
-    Raises:
-      ValueError: If it is longer than the run.
-    """
+    """Returns the number of warm-up steps of a run."""
     if self.warmup_steps is None:
       return min(10_000, num_steps // 10)
     if 0 < num_steps < self.warmup_steps:
@@ -126,11 +122,7 @@ def scale_by_bert_adam(*, b1: float, b2: float, eps: float) -> optax.GradientTra
 def scale_parts(
   factors: dict[str, float], *, frozen_steps: dict[str, int]
 ) -> optax.GradientTransformation:
-  """Multiplies the updates of top-level parts by their factors, or by 0 while they are frozen.
-
-  Raises:
-    ValueError: If a part does not exist.
-  """
+  """Multiplies the updates of top-level parts by their factors, or by 0 while they are frozen."""
 
   def init(params):
     unknown = (factors.keys() | frozen_steps.keys()) - params.keys()

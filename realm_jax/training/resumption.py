@@ -42,9 +42,6 @@ def go_back(directory: str, step: int, *, learning: Mapping) -> None:
   """Deletes the checkpoints after a step, for a run to resume from it.
 
   The same command started again resumes from what it has saved since.
-
-  Raises:
-    FileNotFoundError: If there is no checkpoint of this step.
   """
   orbax_files.resolve(directory, step=step)
   newer = [found for found in orbax_files.steps(directory) if found > step]

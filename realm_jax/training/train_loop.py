@@ -35,9 +35,6 @@ def compare(step: int, means: Mapping[str, float]) -> dict[str, float]:
   """Returns metrics of the slowest of several hosts and names it in the log if it matters.
 
   All processes must call it together. With one process there is nothing to compare.
-
-  Args:
-    means: Metrics of this host, with `throughput/PART_seconds` of a step.
   """
   own = {part: means.get(f"throughput/{part}_seconds", 0.0) for part in _OWN}
   hosts = processes.share(own)

@@ -71,9 +71,6 @@ def make_train_step(
 
   A step's dropout depends only on the seed and the step. The parts of a batch, `accumulate_steps`
   of them, are computed one after another.
-
-  Raises:
-    ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:

@@ -368,7 +368,7 @@ class TrainingRun:
 
   def _way_back(self, step: int) -> str:
     """Returns the checkpoint to continue from: the last good one, or one before `step`."""
-    directory = os.path.join(self.workdir, CHECKPOINTS)
+    directory = self.identity.checkpoints
     before = [found for found in orbax_files.steps(directory) if found < step]
     good = self._last_good if self._last_good in before else max(before, default=None)
     if good is None:
@@ -412,11 +412,7 @@ def _new_state(
 
 
 def _check_none_is_overwritten(warm_starts: Sequence[WarmStart]) -> None:
-  """Checks that no part is taken from two checkpoints; only the last would count.
-
-  Raises:
-    ValueError: If one is, or lies within a part that a later one gives.
-  """
+  """Checks that no part is taken from two checkpoints; only the last would count."""
   given: list[tuple[str, str]] = []
   for start in warm_starts:
     for part, _ in start.parts:

@@ -19,9 +19,8 @@ from realm_jax.evaluation.question_labels import find_labels, warn_of_wide_answe
 from realm_jax.models.encoder import EncoderConfig, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
-from realm_jax.training.evaluation import QuestionEvaluation
 from realm_jax.training.examples import QuestionData, question_examples
-from realm_jax.training.finetuning import Finetuning
+from realm_jax.training.finetuning import Finetuning, QuestionEvaluation
 from realm_jax.training.training_run import Evaluation, TrainingRun
 
 

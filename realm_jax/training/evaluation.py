@@ -10,7 +10,9 @@ import numpy as np
 from realm_jax.corpus.passage_store import StoredPassages
 from realm_jax.data import batches
 from realm_jax.devices import processes
-from realm_jax.devices.datatypes import MaskedQueries, Mean, RetrievedBatch
+from realm_jax.devices.datatypes import Mean, RetrievedBatch
+from realm_jax.retrieval.index_refresher import IndexRefresher
+from realm_jax.retrieval.retriever import Retriever
 from realm_jax.text.wordpieces import WordPieces
 
 SAMPLES = 4  # queries that are shown
@@ -21,8 +23,12 @@ class FixedEvaluation:
 
   Args:
     features: Batches of masked queries, the same in every process; read once and kept.
-    retrieve: `(params, queries) -> batch`, on the host: finds passages as the training does.
-    metrics: `(params, placed RetrievedBatch) -> metrics` of a batch.
+    retriever: Finds passages as the training does, except for what a posterior proposes.
+    refresher: Has the generation to search.
+    program: `(params, RetrievedBatch on the devices) -> metrics` of a batch.
+
+  Attributes:
+    first_batch: Of the last evaluation, on the host.
   """
 
   def __init__(
@@ -30,8 +36,9 @@ class FixedEvaluation:
     features: Iterable[batches.Features],
     *,
     max_batches: int,
-    retrieve: Callable[[dict, MaskedQueries], RetrievedBatch],
-    metrics: Callable[[dict, Any], dict[str, Mean]],
+    retriever: Retriever,
+    refresher: IndexRefresher,
+    program: Callable[[dict, Any], dict[str, Mean]],
     put_on_devices: Callable[[Any], Any],
   ):
     self._batches = [
@@ -39,20 +46,20 @@ class FixedEvaluation:
     ]
     if not self._batches:
       raise ValueError("no queries to evaluate: the corpus has no sentence with a salient span")
-    self._retrieve = retrieve
-    self._metrics = metrics
-    self._put_on_devices = put_on_devices
-    self.first_batch: Any = None  # of the last evaluation, on the host
+    self._retriever, self._refresher = retriever, refresher
+    self._program, self._put_on_devices = program, put_on_devices
+    self.first_batch: Any = None
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the metrics over all batches, named `eval/...`."""
+    self._retriever.use(self._refresher.current)
     rows = []
     for queries in self._batches:
       own = jax.tree.map(processes.own_rows, queries)
-      batch = self._retrieve(params, own)
+      batch, _ = self._retriever.finish(self._retriever.begin(params, own))
       if not rows:
         self.first_batch = batch
-      rows.append(self._metrics(params, self._put_on_devices(batch)))
+      rows.append(self._program(params, self._put_on_devices(batch)))
     sums = jax.tree.map(lambda *parts: sum(parts), *jax.device_get(rows))
     return {f"eval/{name}": float(mean.value) for name, mean in sums.items()}
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from absl import logging
@@ -15,11 +15,10 @@ from realm_jax.checkpoints.matching_generations import generation_made_by
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
-from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch
+from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.models.encoder import query_encoder
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.training.batch_sources import RetrievedBatches
 from realm_jax.training.evaluation import FixedEvaluation, retrieved_samples
 from realm_jax.training.examples import Examples
 from realm_jax.training.pretraining import Pretraining
@@ -98,128 +97,102 @@ def pretrain(
       _warn_of_what_cannot_learn(pretraining, {*started, *from_corpus()})
     if pretraining.run.num_steps == 0:
       return
-    training = _Training(
-      run=run,
-      pretraining=pretraining,
+    _train(
+      run,
+      pretraining,
       examples=examples,
-      store=store,
       features=features,
+      store=store,
+      index=index,
+      eval_corpus=eval_corpus,
     )
-    training.on_index(index, eval_corpus=eval_corpus)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Training:
-  """A run that has begun, with its data."""
-
-  run: TrainingRun
-  pretraining: Pretraining
-  examples: Examples
-  store: PassageStore
-  features: batches.Streams
-
-  def on_index(self, index: str, *, eval_corpus: str | None) -> None:
-    """Trains on the generations of an index."""
-    run, pretraining = self.run, self.pretraining
-    wanted = pretraining.generation
-    if wanted is not None and not pretraining.dual_encoder_learns:
-      # The frozen dual encoder must have built it, because its scores are never recomputed.
-      encoder, params = pretraining.model.dual_encoder, run.state.params["dual_encoder"]
-      digest = saved_models.passages_digest(encoder, params)
-      generation_made_by(digest, index, generation=wanted)
-    followed = run.follow(
-      index, refresh=pretraining.refresh, wanted=wanted, spread=pretraining.spread_index
-    )
-    with contextlib.ExitStack() as stack:
-      refresher = stack.enter_context(followed)
-      if not refresher.first(wanted=wanted, stop=run.stopped):
-        return
-      retriever = Retriever(
-        encode_query=query_encoder(
-          pretraining.model.dual_encoder, run.put_on_devices, sharding=run.batch_sharding
-        ),
-        searcher=refresher.current.searcher,
-        store=self.store,
-        config=pretraining.retrieval,
-        rescoring=saved_models.rescoring(
-          pretraining.model.dual_encoder,
-          self.store,
-          passage_length=pretraining.retrieval.passage_length,
-        ),
-      )
-      source = run.retrieved_batches(
-        self.features, self._queries, retriever=retriever, refresher=refresher
-      )
-      evaluated = dataclasses.replace(retriever, config=pretraining.retrieval.answering)
-
-      def retrieve(params: dict, queries: MaskedQueries) -> RetrievedBatch:
-        evaluated.use(refresher.current)
-        return evaluated.finish(evaluated.begin(params, queries))[0]
-
-      best_of = self._train(
-        source,
-        metadata=lambda: {"generation": refresher.current.generation},
-        eval_corpus=eval_corpus,
-        retrieve=retrieve,
-      )
-      self._print(f"{refresher.swaps} generations swapped in{best_of}")
-
-  def _train(
-    self,
-    source: RetrievedBatches,
-    *,
-    metadata: Callable[[], Mapping],
-    eval_corpus: str | None,
-    retrieve: Callable[[dict, MaskedQueries], RetrievedBatch],
-  ) -> str:
-    """Trains on a source; evaluates on a corpus, if any, and returns which checkpoint was best."""
-    run, fixed, evaluation = self.run, None, None
-    with contextlib.ExitStack() as stack:
-      if eval_corpus is not None:
-        fixed = self._fixed_evaluation(eval_corpus, retrieve)
-        best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
-        evaluation = Evaluation(
-          metrics=fixed,
-          every=self.pretraining.eval_every,
-          best=stack.enter_context(best),
-          at_start=True,
-        )
-      run.train(
-        source,
-        metadata=metadata,
-        evaluation=evaluation,
-        samples=lambda: self._samples(source.batch if fixed is None else fixed.first_batch),
-      )
-      return "" if evaluation is None else _best(evaluation.best)
-
-  def _fixed_evaluation(
-    self, eval_corpus: str, retrieve: Callable[[dict, MaskedQueries], RetrievedBatch]
-  ) -> FixedEvaluation:
-    return FixedEvaluation(
-      dataclasses.replace(self.examples, source=eval_corpus).open(
-        batch_size=self.pretraining.data.batch_size, seed=0, training=False
+def _train(
+  run: TrainingRun,
+  pretraining: Pretraining,
+  *,
+  examples: Examples,
+  features: batches.Streams,
+  store: PassageStore,
+  index: str,
+  eval_corpus: str | None,
+) -> None:
+  """Trains on the generations of an index, and evaluates on a corpus, if any."""
+  wanted, encoder = pretraining.generation, pretraining.model.dual_encoder
+  if wanted is not None and not pretraining.dual_encoder_learns:
+    # The frozen dual encoder must have built it, because its scores are never recomputed.
+    digest = saved_models.passages_digest(encoder, run.state.params["dual_encoder"])
+    generation_made_by(digest, index, generation=wanted)
+  followed = run.follow(
+    index, refresh=pretraining.refresh, wanted=wanted, spread=pretraining.spread_index
+  )
+  with contextlib.ExitStack() as stack:
+    refresher = stack.enter_context(followed)
+    if not refresher.first(wanted=wanted, stop=run.stopped):
+      return
+    retriever = Retriever(
+      encode_query=query_encoder(encoder, run.put_on_devices, sharding=run.batch_sharding),
+      searcher=refresher.current.searcher,
+      store=store,
+      config=pretraining.retrieval,
+      rescoring=saved_models.rescoring(
+        encoder, store, passage_length=pretraining.retrieval.passage_length
       ),
-      max_batches=self.pretraining.eval_steps,
-      retrieve=retrieve,
-      metrics=self.pretraining.evaluation_program,
-      put_on_devices=self.run.put_on_devices,
     )
+    source = run.retrieved_batches(
+      features,
+      functools.partial(_queries, num_streams=features.num_own),
+      retriever=retriever,
+      refresher=refresher,
+    )
+    fixed = evaluation = None
+    if eval_corpus is not None:
+      fixed = FixedEvaluation(
+        dataclasses.replace(examples, source=eval_corpus).open(
+          batch_size=pretraining.data.batch_size, seed=0, training=False
+        ),
+        max_batches=pretraining.eval_steps,
+        retriever=dataclasses.replace(retriever, config=pretraining.retrieval.answering),
+        refresher=refresher,
+        program=pretraining.evaluation_program,
+        put_on_devices=run.put_on_devices,
+      )
+      best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
+      evaluation = Evaluation(
+        metrics=fixed,
+        every=pretraining.eval_every,
+        best=stack.enter_context(best),
+        at_start=True,
+      )
 
-  def _queries(self, features: batches.Features) -> tuple[MaskedQueries, dict[str, float]]:
-    """Returns a batch of queries with the counts of examples rejected so far, by reason."""
-    by_stream = np.split(features["rejections"], self.features.num_own)
-    rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)
-    figures = {
-      f"data/rejected_{reason}": float(count)
-      for reason, count in zip(batches.REJECTIONS, rejected, strict=True)
-    }
-    return batches.masked_queries(features), figures
+    def samples() -> str:
+      batch = source.batch if fixed is None else fixed.first_batch
+      return retrieved_samples(batch, tokenizer=store.vocabulary, store=store)
 
-  def _samples(self, batch: RetrievedBatch) -> str:
-    return retrieved_samples(batch, tokenizer=self.store.vocabulary, store=self.store)
+    run.train(
+      source,
+      metadata=lambda: {"generation": refresher.current.generation},
+      evaluation=evaluation,
+      samples=samples,
+    )
+  best_of = "" if evaluation is None else _best(evaluation.best)
+  print(
+    f"{run.workdir}: step {run.step}, {refresher.swaps} generations swapped in{best_of}", flush=True
+  )
 
-  def _print(self, what: str) -> None:
-    print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
+
+def _queries(
+  features: batches.Features, *, num_streams: int
+) -> tuple[MaskedQueries, dict[str, float]]:
+  """Returns a batch of queries with the counts of examples rejected so far, by reason."""
+  by_stream = np.split(features["rejections"], num_streams)
+  rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)
+  metrics = {
+    f"data/rejected_{reason}": float(count)
+    for reason, count in zip(batches.REJECTIONS, rejected, strict=True)
+  }
+  return batches.masked_queries(features), metrics
 
 
 def _best(best: BestCheckpoint) -> str:

@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import json
 import logging
+import math
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import google_crc32c
 import jax
@@ -29,6 +30,9 @@ _CONTENT, _DIGESTS = f"{_METADATA}/metadata", f"{_METADATA}/digests"
 _ARRAYS = f"{_STATE}/_METADATA"
 _STEPS = ocp.step.standard_name_format()
 _BLOCK = 8 << 20  # bytes of a file that are read at once
+_LOG = logging.getLogger("absl")
+
+BEST = "best"  # the directory of a run's best checkpoint, within that of the run
 
 # Replicas share the writing of an array by slicing it: with small slices that takes longer than the
 # writing, and compiles a program for each shape and slice.
@@ -38,10 +42,9 @@ _SMALLEST_SLICE = 1 << 20  # bytes
 def _slice_only_large_arrays() -> None:
   """Replaces Orbax's handler of arrays, without its warning that there was one."""
   handler = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SMALLEST_SLICE)
-  log = logging.getLogger("absl")
-  before, log.disabled = log.disabled, True
+  before, _LOG.disabled = _LOG.disabled, True
   ocp.type_handlers.register_type_handler(jax.Array, handler, override=True)
-  log.disabled = before
+  _LOG.disabled = before
 
 
 _slice_only_large_arrays()
@@ -265,7 +268,7 @@ def first_intact(directory: str | os.PathLike, candidates: Iterable[int]) -> int
 
 @functools.cache
 def _warn_once(message: str) -> None:
-  logging.getLogger("absl").warning(message)
+  _LOG.warning(message)
 
 
 def _fault(path: str | os.PathLike) -> str:
@@ -392,3 +395,66 @@ def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True)
 
 def _names(keys) -> tuple[str, ...]:
   return tuple(jax.tree_util.keystr((key,), simple=True) for key in keys)
+
+
+class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
+  """Keeps one checkpoint of the parameters alone; use as a context manager.
+
+  The best value is stored in the checkpoint, so a restarted run knows it.
+
+  Raises:
+    ValueError: If the existing checkpoint is the best by another metric.
+  """
+
+  def __init__(
+    self,
+    directory: str | os.PathLike,
+    *,
+    metric: str,
+    better: Literal["higher", "lower"] = "higher",
+  ):
+    self._metric = metric
+    self._sign = 1 if better == "higher" else -1
+    self._checkpointer = Checkpointer(directory, keep=1)
+    self.step = self._checkpointer.latest_step()
+    self.value = None
+    if self.step is not None:
+      saved = read_metadata(self._checkpointer.directory / str(self.step))["best"]
+      if saved["metric"] != metric:
+        raise ValueError(
+          f"{os.fspath(directory)} has the best checkpoint by {saved['metric']!r}; keep that "
+          f"metric, or move the directory away to select by {metric!r}"
+        )
+      self.value = saved["value"]
+
+  def __exit__(self, *_):
+    self._checkpointer.close()
+
+  def offer(self, step: int, params, *, metrics: Mapping[str, float], metadata: dict) -> bool:
+    """Saves the parameters if they are the best so far; returns whether they are.
+
+    A value that is not a number is worse than any that is.
+    """
+    if self._metric not in metrics:
+      raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(metrics)}")
+    value = float(metrics[self._metric])
+    if self.value is not None and self._rank(value) <= self._rank(self.value):
+      return False
+    if self.step is not None and step <= self.step:
+      return False  # Orbax saves nothing at or before its newest step
+    self._checkpointer.save(
+      step,
+      {"params": params},
+      input={},
+      metadata={
+        **metadata,
+        "best": {"metric": self._metric, "value": value, "figures": dict(metrics)},
+      },
+    )
+    self._checkpointer.wait()
+    self.step, self.value = step, value
+    _LOG.info("step %d is the best so far: %s %.4f", step, self._metric, value)
+    return True
+
+  def _rank(self, value: float) -> float:
+    return -math.inf if math.isnan(value) else self._sign * value

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from realm_jax.checkpoints import importing, orbax_files, saved_models
-from realm_jax.checkpoints.best_checkpoint import BEST
 from realm_jax.checkpoints.formats import imported_model
+from realm_jax.checkpoints.orbax_files import BEST
 from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.corpus.tokenized_passages import TokenizedPassages
 from realm_jax.data.questions import question_batches

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from t5x import trainer as t5x_trainer
 
 from realm_jax.checkpoints import orbax_files, saved_models
-from realm_jax.checkpoints.matching_generations import PublishedGenerations
+from realm_jax.checkpoints.opening import PublishedGenerations
 from realm_jax.devices import processes
 from realm_jax.foundations import json_fields
 from realm_jax.models.encoder import query_encoder

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.checkpoints import orbax_files, saved_models
-from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
-from realm_jax.checkpoints.matching_generations import PublishedGenerations
+from realm_jax.checkpoints.opening import PublishedGenerations
+from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
 from realm_jax.data.batches import Batches, Features
 from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import json_fields, object_store

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from realm_jax.checkpoints import orbax_files
-from realm_jax.checkpoints.best_checkpoint import BestCheckpoint
+from realm_jax.checkpoints.orbax_files import BestCheckpoint
 
 
 def offer(best, step, value, **others):

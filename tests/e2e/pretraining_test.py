@@ -9,8 +9,7 @@ import pytest
 
 from realm_jax import main
 from realm_jax.checkpoints import orbax_files, saved_models
-from realm_jax.checkpoints.matching_generations import PublishedGenerations
-from realm_jax.checkpoints.opening import Sources, open_sources
+from realm_jax.checkpoints.opening import PublishedGenerations, Sources, open_sources
 from realm_jax.corpus.passage_store import CORPUS, PassageStore
 from realm_jax.data.prepared_examples import EXAMPLES
 from realm_jax.demo.make_almanac import ALMANAC

@@ -12,12 +12,7 @@ import tensorflow as tf
 
 from realm_jax.answering import open_answerer
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.formats import (
-  bert_configs,
-  huggingface_export,
-  huggingface_names,
-  safetensors_files,
-)
+from realm_jax.checkpoints.formats import huggingface_files, huggingface_names
 from realm_jax.checkpoints.opening import Opened, Sources
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import datatypes, partitioning
@@ -44,7 +39,7 @@ def bert_directory(tmp_path):
   directory.mkdir()
   random = np.random.default_rng(0)
   sizes = {"D": CONFIG.hidden_size, "F": CONFIG.mlp_size, "V": CONFIG.vocab_size}
-  names = huggingface_names.encoder(1) | huggingface_names.pooler()
+  names = huggingface_names.encoder(1) | huggingface_names.POOLER
   weights = {}
   for ours, theirs in names.items():
     rows = {"word_embedding/embedding": "V", "layers_0/mlp_in/kernel": "F"}.get(ours, "D")
@@ -55,8 +50,8 @@ def bert_directory(tmp_path):
     elif ours.endswith(("bias", "scale")):
       shape = (sizes["F"] if ours == "layers_0/mlp_in/bias" else sizes["D"],)
     weights[theirs] = random.normal(size=shape).astype(np.float32)
-  safetensors_files.write(directory / "model.safetensors", weights)
-  (directory / "config.json").write_text(json.dumps(bert_configs.to_json(CONFIG)))
+  huggingface_files.write_weights(directory, weights)
+  (directory / "config.json").write_text(json.dumps(huggingface_names.config_to_json(CONFIG)))
   tokenization.WordPieceTokenizer(VOCABULARY, lower_case=False).save(directory)
   return directory
 
@@ -78,9 +73,7 @@ def test_the_checkpoint_is_a_pretraining_model(bert_directory, tmp_path, capsys)
   model, params = saved.pretraining_model(mesh)
   imported = dataclasses.replace(CONFIG, dtype="auto")  # which the files do not say
   assert model.knowledge_augmented_encoder_config == imported
-  words = safetensors_files.read(bert_directory / "model.safetensors")[
-    "embeddings.word_embeddings.weight"
-  ]
+  words = huggingface_files.read_weights(bert_directory)["embeddings.word_embeddings.weight"]
   for path in (("dual_encoder", "tower"), ("knowledge_augmented_encoder",)):
     tree = params
     for key in path:
@@ -163,7 +156,7 @@ def test_from_a_released_model_to_an_answered_question(released, caplog):
   manifest = generations.read_manifest(str(workdir / "index"), 0)
   assert manifest.corpus_fingerprint == store.fingerprint and manifest.training_step == 0
   (shard,) = [generations.restore(str(workdir / "index"), 0, 0)]
-  weights = huggingface_export.read(str(REALM / "open_qa")).weights
+  weights = huggingface_files.read(str(REALM / "open_qa")).weights
   np.testing.assert_array_equal(shard["embeddings"], weights["block_emb"])
   answered = ask(
     "b c e",

@@ -5,14 +5,21 @@ it a reader, a projection makes it a tower of a dual encoder, anything else is a
 """
 
 import dataclasses
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.checkpoints.formats import bert_configs, huggingface_names, sentence_encoders
+from realm_jax.checkpoints.formats import huggingface_names
+from realm_jax.checkpoints.formats.huggingface_files import LAYER_NORM_EPSILON, Source
+from realm_jax.checkpoints.formats.huggingface_names import (
+  LINEAR_SPANS,
+  MASKED_LM,
+  POOLER,
+  PROJECTION,
+  SPANS,
+)
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.open_qa import SpanReaderConfig
@@ -30,34 +37,8 @@ _KNOWN_REST = re.compile(
 _STEM = re.compile(r"(^|\.)(bert|realm|electra|ernie|roberta)\.$")  # below the heads' prefix
 _DEFAULT_PROJECTION = 128
 _NAMED = 5  # weights, in a message
-Head = Callable[[], dict[str, str]]  # returns the names of its parameters
-_EMBEDDER: Sequence[Head] = (huggingface_names.pooler, huggingface_names.projection)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-  """Weights as read from files.
-
-  Attributes:
-    name: Identifies the source in messages.
-    weights: Arrays by Hugging Face's names.
-    settings: Content of Hugging Face's `config.json`; if empty, derived from the weights.
-    sentence_encoder: The modules after BERT in a sentence-transformers directory.
-    projection_epsilon: Epsilon of an embedder's layer norm; None uses that of its BERT, with which
-      the released embedders were trained.
-  """
-
-  name: str
-  weights: Mapping[str, np.ndarray]
-  settings: Mapping = dataclasses.field(default_factory=dict)
-  sentence_encoder: sentence_encoders.SentenceEncoder | None = None
-  projection_epsilon: float | None = None
-
-  @property
-  def tokenizer(self) -> str:
-    """The directory of its vocabulary, if it has one."""
-    encoder = self.sentence_encoder
-    return self.name if encoder is None else os.path.join(self.name, encoder.bert_directory)
+_EMBEDDER = (POOLER, PROJECTION)
+Heads = Sequence[Mapping[str, str]]  # the names of their parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +81,7 @@ class _Network:
 
   def check(self) -> None:
     """Checks that the encoder has no weights that BERT has not."""
-    known = set(self.names("", heads=[huggingface_names.pooler]).values())
+    known = set(self.names("", heads=[POOLER]).values())
     parts = (self.stem,) if self.stem else ("embeddings.", "encoder.")
     foreign = [
       name
@@ -114,15 +95,15 @@ class _Network:
         f"computes something else: {', '.join(foreign[:_NAMED])}{more}"
       )
 
-  def names(self, here: str, *, heads: Sequence[Head]) -> dict[str, str]:
+  def names(self, here: str, *, heads: Heads) -> dict[str, str]:
     """Returns the names of this BERT and some heads under one of our paths."""
     prefixed = huggingface_names.prefixed
     names = prefixed(
       huggingface_names.encoder(self.config.num_layers), here=f"{here}/bert/", there=self.stem
     )
     for head in heads:
-      there = self.stem if head is huggingface_names.pooler else self.owner
-      names |= prefixed(head(), here=f"{here}/", there=there)
+      there = self.stem if head is POOLER else self.owner
+      names |= prefixed(head, here=f"{here}/", there=there)
     return names
 
 
@@ -148,7 +129,7 @@ def find(sources: Sequence[Source]) -> ImportedModel:
       raise ValueError(f"{len(several)} networks of kind {kind}: {places}; import one of them")
   weights, used = {}, set()
 
-  def take(network: _Network, here: str, *, heads: Sequence[Head]) -> None:
+  def take(network: _Network, here: str, *, heads: Heads) -> None:
     for ours, theirs in network.names(here, heads=heads).items():
       if theirs in network.source.weights:
         weights[ours] = _finite(network.source, theirs)
@@ -161,10 +142,10 @@ def find(sources: Sequence[Source]) -> ImportedModel:
   reads = found["bert"] or [n for n in towers if n.source.sentence_encoder]
   for network in reads:
     _check_tied(network)
-    take(network, "knowledge_augmented_encoder", heads=[huggingface_names.masked_lm])
+    take(network, "knowledge_augmented_encoder", heads=[MASKED_LM])
   for network in found["span_reader"]:
     linear = network.owner + _LINEAR_SPANS in network.source.weights
-    head = huggingface_names.linear_spans if linear else huggingface_names.spans
+    head = LINEAR_SPANS if linear else SPANS
     take(network, "span_reader", heads=[head])
   return ImportedModel(
     dual_encoder=_dual_encoder_config(lender, towers),
@@ -222,10 +203,12 @@ def _networks(source: Source) -> list[_Network]:
   networks = []
   for stem in stems:
     if not source.settings:
-      config = bert_configs.from_weights(source.weights, stem, name=source.name)
+      config = huggingface_names.config_from_weights(source.weights, stem, name=source.name)
       networks.append(_Network(source, stem, config))
       continue
-    config, skipped = bert_configs.from_json(source.settings, name=source.name, stem=stem)
+    config, skipped = huggingface_names.config_from_json(
+      source.settings, name=source.name, stem=stem
+    )
     weights, name = source.weights, stem + _POSITIONS
     if skipped and name in weights:
       weights = {**weights, name: weights[name][skipped:]}
@@ -303,7 +286,7 @@ def _dual_encoder_config(lender: _Network, towers: list[_Network]) -> DualEncode
     projection_size=size if sentence.output == "projection" else lender.config.hidden_size,
     pooling=sentence.pooling,
     output=sentence.output,
-    layer_norm_epsilon=sentence_encoders.LAYER_NORM_EPSILON,
+    layer_norm_epsilon=LAYER_NORM_EPSILON,
   )
 
 

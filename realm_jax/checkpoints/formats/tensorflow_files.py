@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from realm_jax.checkpoints.formats.imported_model import Source
-from realm_jax.foundations import text_files
+from realm_jax.checkpoints.formats.huggingface_files import Source, read_optional_json
 
 _FOLDERS = ("", "variables", os.path.join("export", "best_default", "checkpoint"))
 _CONFIG_FILE = "bert_config.json"
@@ -121,10 +120,7 @@ def lower_case(path: str) -> bool | None:
 
 
 def _settings(directory: str) -> dict:
-  file = os.path.join(directory, _CONFIG_FILE)
-  if not os.path.exists(file):
-    return {}
-  settings = text_files.read_json(file)
+  settings = read_optional_json(directory, _CONFIG_FILE)
   if settings.get("hidden_act") == "gelu":
     settings["hidden_act"] = "gelu_new"  # Google's code computes it under this name
   return settings

@@ -4,7 +4,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from realm_jax.foundations import text_files
+from realm_jax.checkpoints.formats.huggingface_files import read_optional_json
 from realm_jax.text import tokenization, wordpieces
 from realm_jax.text.wordpieces import CLS, MASK, PAD, SEP, UNK
 
@@ -51,8 +51,8 @@ def read(
     ValueError: If the tokenizer is not BERT's WordPiece, its files contradict each other, or one of
       them is damaged.
   """
-  settings = _read_json(directory, _CONFIG_FILE)
-  whole = _read_json(directory, _TOKENIZER_FILE)
+  settings = read_optional_json(directory, _CONFIG_FILE)
+  whole = read_optional_json(directory, _TOKENIZER_FILE)
   found = {}
   for name in (wordpieces.VOCABULARY_FILE, f"assets/{wordpieces.VOCABULARY_FILE}"):
     if os.path.exists(path := os.path.join(directory, name)):
@@ -125,7 +125,7 @@ def _foreign(directory, settings: dict, whole: dict) -> Iterator[tuple[str, str,
   added = [token["content"] for token in whole.get("added_tokens", ())]
   added += map(_text, settings.get("added_tokens_decoder", {}).values())
   added += map(_text, settings.get("additional_special_tokens") or ())
-  if foreign := sorted({*added, *_read_json(directory, _ADDED_FILE)} - _SPECIAL):
+  if foreign := sorted({*added, *read_optional_json(directory, _ADDED_FILE)} - _SPECIAL):
     yield "", "added_tokens", foreign
 
 
@@ -142,8 +142,3 @@ def _vocabulary(tokenizer: dict, directory) -> list[str]:
   if sorted(ids.values()) != list(range(len(ids))):
     raise ValueError(f"{os.fspath(directory)}: the ids of the vocabulary have gaps")
   return sorted(ids, key=ids.get)
-
-
-def _read_json(directory, name: str) -> dict:
-  path = os.path.join(directory, name)
-  return text_files.read_json(path) if os.path.exists(path) else {}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.formats import huggingface_export
+from realm_jax.checkpoints.formats import huggingface_files
 from realm_jax.devices import partitioning
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
@@ -53,14 +53,8 @@ def export_checkpoint(
     step: Step of the checkpoint; None uses the newest.
     index: Directory of index generations whose embeddings to write; None writes none.
     generation: Index generation; None uses the newest.
-
-  Raises:
-    FileNotFoundError: If checkpoint, vocabulary or index is missing.
-    ValueError: If the vocabulary is not the checkpoint's, or an encoder is not BERT's.
   """
   object_store.check_local(output=output)
-  if generation is not None and index is None:
-    raise ValueError(f"generation={generation} would do nothing without --index")
   _EXPORT.check(output)
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description
@@ -84,7 +78,7 @@ def export_checkpoint(
   )
   with atomic_files.new_directory(output, kind=_EXPORT) as directory:
     for name, tower in params["dual_encoder"].items():
-      huggingface_export.write_sentence_encoder(
+      huggingface_files.write_sentence_encoder(
         os.path.join(directory, _TOWERS[name]),
         _flat(tower),
         config=encoder,
@@ -94,7 +88,7 @@ def export_checkpoint(
       written.append(_TOWERS[name])
     if reader is not None:
       _, params = saved.pretraining_model(mesh)
-      huggingface_export.write_masked_lm(
+      huggingface_files.write_masked_lm(
         os.path.join(directory, MASKED_LM),
         _flat(params["knowledge_augmented_encoder"]),
         config=reader,

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from realm_jax.checkpoints import importing, orbax_files, released_corpus, saved_models
+from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.formats import imported_model, tensorflow_files
+from realm_jax.checkpoints.formats.huggingface_files import Source
 from realm_jax.foundations import hub
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -104,7 +105,7 @@ def import_checkpoint(
   description.check_sizes(tokenizer)
   params, drawn = importing.imported_params(model, seed=seed)
   if released.blocks is not None:
-    store = released_corpus.write_store(
+    store = importing.write_store(
       os.path.join(workdir, PASSAGES),
       blocks=released.blocks,
       titles=released.titles,
@@ -114,7 +115,7 @@ def import_checkpoint(
     description = dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
     embeddings_NxE = _embeddings(released.embeddings, sources)
     if embeddings_NxE is not None:
-      released_corpus.publish_embeddings(
+      importing.publish_embeddings(
         os.path.join(workdir, INDEX),
         embeddings_NxE,
         store=store,
@@ -153,7 +154,7 @@ def _check_positions(model: imported_model.ImportedModel, lengths: Mapping[str, 
     )
 
 
-def _embeddings(path: str | None, sources: Sequence[imported_model.Source]) -> np.ndarray | None:
+def _embeddings(path: str | None, sources: Sequence[Source]) -> np.ndarray | None:
   if path is not None:
     if path.endswith(".npy"):
       return np.load(path, mmap_mode="r", allow_pickle=False)

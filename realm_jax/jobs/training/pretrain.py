@@ -10,9 +10,8 @@ import numpy as np
 from absl import logging
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
-from realm_jax.checkpoints.matching_generations import generation_made_by
-from realm_jax.checkpoints.opening import open_corpus
+from realm_jax.checkpoints.opening import generation_made_by, open_corpus
+from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import MaskedQueries

@@ -37,8 +37,8 @@ class Network:
       huggingface_names.encoder(CONFIG.num_layers), here="bert/", there=stem
     )
     for head in self.heads:
-      there = stem if head == "pooler" else owner
-      names |= huggingface_names.prefixed(getattr(huggingface_names, head)(), there=there)
+      there = stem if head is huggingface_names.POOLER else owner
+      names |= huggingface_names.prefixed(head, there=there)
     return {
       theirs: huggingface_names.to_theirs(path, self.params[path])
       for path, theirs in names.items()
@@ -61,7 +61,11 @@ def make_tower():
     config = dual_encoder.DualEncoderConfig(
       bert=CONFIG, projection_size=4, layer_norm_epsilon=1e-12
     )
-    return Network(dual_encoder.Tower(config), ("pooler", "projection"), seed=seed)
+    return Network(
+      dual_encoder.Tower(config),
+      [huggingface_names.POOLER, huggingface_names.PROJECTION],
+      seed=seed,
+    )
 
   return make
 
@@ -70,7 +74,7 @@ def make_tower():
 def make_masked_lm():
   def make(seed):
     module = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(CONFIG)
-    return Network(module, ("masked_lm",), jnp.zeros((1, 1), jnp.int32), seed=seed)
+    return Network(module, [huggingface_names.MASKED_LM], jnp.zeros((1, 1), jnp.int32), seed=seed)
 
   return make
 
@@ -79,6 +83,6 @@ def make_masked_lm():
 def make_reader():
   def make(seed):
     config = open_qa.SpanReaderConfig(bert=CONFIG, max_span_width=3, span_hidden_size=3)
-    return Network(open_qa.SpanReader(config), ("spans",), seed=seed)
+    return Network(open_qa.SpanReader(config), [huggingface_names.SPANS], seed=seed)
 
   return make

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from realm_jax.checkpoints.formats import bert_configs, huggingface_names, imported_model
-from realm_jax.checkpoints.formats.imported_model import Source
+from realm_jax.checkpoints.formats import huggingface_names, imported_model
+from realm_jax.checkpoints.formats.huggingface_files import Source
 
 
 @pytest.fixture
 def settings(bert_config):
-  return bert_configs.to_json(bert_config)
+  return huggingface_names.config_to_json(bert_config)
 
 
 def filled(model, *networks):

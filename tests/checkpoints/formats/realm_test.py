@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.checkpoints.formats import huggingface_export, huggingface_names, imported_model
+from realm_jax.checkpoints.formats import huggingface_files, huggingface_names, imported_model
 from realm_jax.checkpoints.importing import imported_params
 from realm_jax.devices import datatypes
 from realm_jax.models.bert import BertEncoder
@@ -49,7 +49,7 @@ class Imported:
   """Directories of Hugging Face as our models."""
 
   def __init__(self, directory, *names):
-    self.sources = [huggingface_export.read(str(directory / name)) for name in names]
+    self.sources = [huggingface_files.read(str(directory / name)) for name in names]
     self.found = imported_model.find(self.sources)
     with jax.enable_x64(False):
       params, self.drawn = imported_params(self.found, seed=0)

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from realm_jax.checkpoints.formats import bert_configs, imported_model, tensorflow_files
+from realm_jax.checkpoints.formats import huggingface_names, imported_model, tensorflow_files
+from realm_jax.checkpoints.formats.huggingface_files import Source
 
 # Hugging Face's beginnings of names, and those of the release: (embedder, reader).
 PRETRAINED = ("module/module/module/", "module/module/")
@@ -77,7 +78,7 @@ def test_googles_bert(make_masked_lm, bert_config, tmp_path):
     "cls/seq_relationship/output_bias": np.zeros(2, np.float32),
   }
   save(tmp_path / "bert_model.ckpt", variables(network.weights("bert.")) | rest)
-  settings = bert_configs.to_json(bert_config) | {"hidden_act": "gelu"}
+  settings = huggingface_names.config_to_json(bert_config) | {"hidden_act": "gelu"}
   (tmp_path / "bert_config.json").write_text(json.dumps(settings))
   for path in (tmp_path, tmp_path / "bert_model.ckpt"):
     assert tensorflow_files.is_checkpoint(str(path))
@@ -97,10 +98,10 @@ def test_released_embedder(bert, heads, norm, epsilon, make_tower, bert_config, 
   assert f"{heads}{norm}/gamma" in found and f"{bert}bert/pooler/dense/kernel" in found
   save(tmp_path / "variables" / "variables", found)
   source = tensorflow_files.read(str(tmp_path))
-  source = imported_model.Source(
+  source = Source(
     name="x",
     weights=source.weights,
-    settings=bert_configs.to_json(bert_config),
+    settings=huggingface_names.config_to_json(bert_config),
     projection_epsilon=source.projection_epsilon,
   )
   model = imported_model.find([source])
@@ -129,8 +130,8 @@ def test_fine_tuned_model_of_the_last_step(make_tower, make_reader, bert_config,
       ),
     )
   source = tensorflow_files.read(str(tmp_path))
-  source = imported_model.Source(
-    name="x", weights=source.weights, settings=bert_configs.to_json(bert_config)
+  source = Source(
+    name="x", weights=source.weights, settings=huggingface_names.config_to_json(bert_config)
   )
   model = imported_model.find([source])
   assert_fills(model, "dual_encoder/tower", tower)

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.checkpoints.formats import safetensors_files
+from realm_jax.checkpoints.formats.huggingface_files import read_weights, write_weights
 
 ARRAYS = {
   "b": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -15,9 +15,8 @@ ARRAYS = {
 
 
 def test_what_is_written_is_read(tmp_path):
-  path = tmp_path / "model.safetensors"
-  safetensors_files.write(path, ARRAYS)
-  read = safetensors_files.read(path)
+  write_weights(tmp_path, ARRAYS)
+  read = read_weights(tmp_path)
   assert read.keys() == ARRAYS.keys()
   for name, array in ARRAYS.items():
     assert read[name].dtype == array.dtype and read[name].shape == array.shape
@@ -26,25 +25,26 @@ def test_what_is_written_is_read(tmp_path):
 
 @pytest.mark.parametrize("keep", [4, 20, -1])
 def test_a_file_cut_short_is_refused(keep, tmp_path):
+  write_weights(tmp_path, ARRAYS)
   path = tmp_path / "model.safetensors"
-  safetensors_files.write(path, ARRAYS)
   path.write_bytes(path.read_bytes()[:keep])
   with pytest.raises(ValueError, match="model.safetensors is not a complete safetensors file"):
-    safetensors_files.read(path)
+    read_weights(tmp_path)
 
 
 def test_shards_are_read_together(tmp_path):
-  safetensors_files.write(tmp_path / "one", {"a": ARRAYS["a"]})
-  safetensors_files.write(tmp_path / "two", {"b": ARRAYS["b"]})
+  for name in ("a", "b"):
+    write_weights(tmp_path, {name: ARRAYS[name]})
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
   index = tmp_path / "model.safetensors.index.json"
-  index.write_text('{"weight_map": {"a": "one", "b": "two"}}')
-  assert safetensors_files.read_directory(tmp_path).keys() == {"a", "b"}
-  index.write_text('{"weight_map": {"a": "../one"}}')
-  with pytest.raises(ValueError, match="names '../one', which is not a file next to it"):
-    safetensors_files.read_directory(tmp_path)
+  index.write_text('{"weight_map": {"a": "a", "b": "b"}}')
+  assert read_weights(tmp_path).keys() == {"a", "b"}
+  index.write_text('{"weight_map": {"a": "../a"}}')
+  with pytest.raises(ValueError, match="names '../a', which is not a file next to it"):
+    read_weights(tmp_path)
 
 
 def test_a_pickle_of_weights_is_not_read(tmp_path):
   (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n.")
   with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not read"):
-    safetensors_files.read_directory(tmp_path)
+    read_weights(tmp_path)

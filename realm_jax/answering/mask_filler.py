@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 import numpy as np
 
-from realm_jax.answering.answerer import Answerer, AnsweringModel, power_of_two
-from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.answerer import Answerer, AnsweringModel, EditableCorpus, power_of_two
 from realm_jax.answering.explanation import (
   AnswerOption,
   Evidence,

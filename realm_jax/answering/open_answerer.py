@@ -6,11 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from realm_jax.answering.answerer import Answerer
-from realm_jax.answering.editable_corpus import EditableCorpus, PastGeneration
+from realm_jax.answering.answerer import Answerer, EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
-from realm_jax.answering.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
-from realm_jax.answering.question_search import QuestionSearch
+from realm_jax.answering.question_answerer import (
+  AnswerText,
+  QuestionAnswerer,
+  QuestionModel,
+  QuestionSearch,
+)
 from realm_jax.answering.reading import Reading, read
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.opening import Opened, Sources, open_sources, published_generations

@@ -121,7 +121,7 @@ class Reader:
 
   def answer(self, question: str, hits: Sequence[Hit]) -> "SpanAnswer | None":
     """Returns the best span of passages, with their places as ids; None if there is none."""
-    from realm_jax.answering.editable_corpus import EditableCorpus
+    from realm_jax.answering.answerer import EditableCorpus
     from realm_jax.answering.question_answerer import QuestionAnswerer
 
     passages = TokenizedPassages(

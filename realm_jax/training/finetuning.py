@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
-from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.answering import reading
-from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import masked_text_query

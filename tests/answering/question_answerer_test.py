@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter

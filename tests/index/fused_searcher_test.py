@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from realm_jax.answering.editable_corpus import EditedSearcher
+from realm_jax.answering.answerer import EditedSearcher
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 from realm_jax.index import fused_searcher
 from realm_jax.index.bm25 import Bm25Retriever

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from realm_jax.answering import reading
-from realm_jax.answering.editable_corpus import EditableCorpus, PastGeneration
+from realm_jax.answering.answerer import EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter

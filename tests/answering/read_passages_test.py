@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.answering.word_spans import by_words
+from realm_jax.answering.read_passages import by_words
 
 LOWEST = np.finfo(np.float32).min
 

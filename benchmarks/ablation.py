@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from typing import Literal
@@ -15,8 +16,7 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.training.almanac_corpora import add_training_sentences, make_corpora
-from realm_jax.jobs.training.demo import warm_up
+from realm_jax.jobs.training.demo import make_corpora, prepare_facts, warm_up
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
@@ -189,6 +189,15 @@ def _pretrain(
     pretraining=pretraining,
     warm_start=begun,
   )
+
+
+def add_training_sentences(directory: str, *, name: str, passage_length: int) -> None:
+  """Makes passages of facts and training sentences, so that queries have trivial passages."""
+  almanac, both = os.path.join(directory, "almanac"), os.path.join(directory, f"{name}_texts")
+  os.makedirs(both, exist_ok=True)
+  for file in ("documents.jsonl", "training.jsonl"):
+    shutil.copy(os.path.join(almanac, file), both)
+  prepare_facts(directory, both, name=name, passage_length=passage_length)
 
 
 @contextlib.contextmanager

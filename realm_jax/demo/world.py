@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from realm_jax.demo import names
 from realm_jax.demo.tables import KINDS, NOUNS, TABLES, Relation
 
 SEED_FACT_ID = "country/United Kingdom/currency"
@@ -19,6 +18,28 @@ _NUM_PLANETS = 20
 _YEARS = range(1100, 2025)
 _FACTS_PER_ENTITY = 2  # few, so that a name alone nearly finds the passage before any training
 _MAX_DRAWS = 16  # attempts to draw a value that is clear in every wording
+
+# Invented proper names have two or three syllables.
+_ONSETS = """
+  bal bel bor bru cal cor dar del dor dra dul fal fen gal gar gor gri hal hel hor jar jor kal kel
+  kor kru lan lor lum mal mor mul nal nor nul pal pel por pru rel ril ror sal sel sul tal tel tor
+  tru val vel vor wal wel wor yal yel yor zan zel zor thra shel skar
+""".split()
+_MIDDLES = """
+  a e i o u an ar en er il im in ol on or ur al el is us ba da ka la ma na ra sa ta va bi di ki li
+  mi ni ri si ti vi
+""".split()
+_PLACE_ENDINGS = """
+  vash zeth quor drix moth vund garn thul bex dorn fesk glin jask kesh mire nox pell rusk spar
+  tirn vek wick xan yrn crun fyrd gosk hask jund kvar lisk marn nesk plorn quen rask skel trov
+  vosk werf zund bram clov dusk frel gwyn holt
+""".split()
+_PERSON_ENDINGS = """
+  zik vey luth drey quin fyn rell thas gwen jov kett lann meth nash ophe pryn sarn tove ubek wyth
+  yash zeph brin dask
+""".split()
+# One name in five has two syllables.
+_SOME_MIDDLES = ("",) * 10 + tuple(_MIDDLES)
 
 
 class Sentence(NamedTuple):
@@ -231,12 +252,12 @@ def _real_facts(rng: random.Random) -> Iterator[Fact]:
 
 
 def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
-  taken = _real_words()
+  draw = functools.partial(_draw_names, taken=_real_words())
   value_sets: dict[str, Sequence[str]] = {
-    "person": names.draw_person_names(_stream(seed, "persons"), _NUM_PERSONS, taken=taken)
+    "person": draw(_stream(seed, "persons"), _NUM_PERSONS, endings=_PERSON_ENDINGS)
     + sorted({person for table, r in _REAL_PERSONS for person in TABLES[table].values(r)}),
     "city": TABLES["country"].values("capital"),
-    "planet": names.draw_place_names(_stream(seed, "planets"), _NUM_PLANETS, taken=taken)
+    "planet": draw(_stream(seed, "planets"), _NUM_PLANETS, endings=_PLACE_ENDINGS)
     + TABLES["moon"].values("planet"),
     "year": [str(year) for year in _YEARS],
     "currency": TABLES["country"].values("currency"),
@@ -247,7 +268,7 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
     "kind of work": TABLES["work"].values("kind"),
     **NOUNS,
   }
-  subjects = names.draw_place_names(_stream(seed, "entities"), num_entities, taken=taken)
+  subjects = draw(_stream(seed, "entities"), num_entities, endings=_PLACE_ENDINGS)
   rng = _stream(seed, "invented")
   kinds = list(KINDS.items())
   for index, subject in enumerate(subjects):
@@ -267,6 +288,23 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
           "the value, or not exactly one subject; reword the relation"
         )
       yield clear
+
+
+def _draw_names(
+  rng: random.Random, count: int, *, endings: Sequence[str], taken: set[str]
+) -> list[str]:
+  """Draws distinct names that are not in `taken` (lower case), and adds them to it."""
+  # At most half of the inventory, so that most draws give a new name.
+  limit = len(_ONSETS) * len(set(_SOME_MIDDLES)) * len(endings) // 2
+  if count > limit:
+    raise ValueError(f"{count} invented names exceed {limit}; lower num_invented_entities")
+  names = []
+  while len(names) < count:
+    name = rng.choice(_ONSETS) + rng.choice(_SOME_MIDDLES) + rng.choice(endings)
+    if name not in taken:
+      taken.add(name)
+      names.append(name.capitalize())
+  return names
 
 
 def _real_words() -> set[str]:

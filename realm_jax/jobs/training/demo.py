@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -14,6 +15,9 @@ from typing import Any
 import matplotlib.figure
 
 from realm_jax.checkpoints.opening import Sources
+from realm_jax.corpus import input_files, vocabulary
+from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation.systems import Asking
 from realm_jax.foundations import atomic_files, object_store
@@ -21,7 +25,7 @@ from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.training.almanac_corpora import make_corpora, prepare_facts
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
@@ -168,6 +172,54 @@ def _clear(workdir: str) -> None:
       shutil.rmtree(path)
     elif path.name not in (_CONFIG, directory_lock.LOCK_FILE):
       path.unlink()
+
+
+def make_corpora(
+  directory: str,
+  *,
+  seed: int,
+  vocab_size: int,
+  passage_length: int,
+  num_invented_entities: int = 6_500,
+) -> None:
+  """Writes the almanac and the corpora made from it.
+
+  These are `almanac/`, `vocabulary/`, `passages/` (one fact each), `whole_documents/` (the same
+  facts by subject) and `training/` (the training corpus).
+
+  Args:
+    seed: Seeds the world.
+    passage_length: Maximum wordpieces of a passage.
+    num_invented_entities: See `make_almanac`.
+  """
+  almanac = os.path.join(directory, "almanac")
+  make_almanac(output=almanac, seed=seed, num_invented_entities=num_invented_entities)
+  documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
+  read = [documents, training, os.path.join(almanac, "values.jsonl")]
+  files = itertools.chain(*input_files.find_files(read, format="jsonl"))
+  learned = vocabulary.learn([*files], vocab_size=vocab_size)
+  learned.save(os.path.join(directory, "vocabulary"))
+  prepare_facts(directory, documents, name="passages", passage_length=passage_length)
+  whole = ChunkingConfig(max_passage_length=3 * passage_length // 2)
+  _prepare(directory, documents, name="whole_documents", chunking=whole)
+  chunking = ChunkingConfig(max_passage_length=64)
+  _prepare(directory, training, name="training", chunking=chunking)
+
+
+def prepare_facts(directory: str, documents: str, *, name: str, passage_length: int) -> None:
+  """Makes passages of one fact each from documents, with the vocabulary in the directory."""
+  chunking = ChunkingConfig(max_passage_length=passage_length, max_sentences=1)
+  _prepare(directory, documents, name=name, chunking=chunking)
+
+
+def _prepare(directory: str, source: str, *, name: str, chunking: ChunkingConfig) -> None:
+  prepare_corpus(
+    input=source,
+    output=os.path.join(directory, name),
+    vocabulary=os.path.join(directory, "vocabulary"),
+    chunking=chunking,
+    num_shards=1,
+  )
 
 
 def warm_up(

@@ -1,17 +1,16 @@
 import pytest
 
+from benchmarks.ablation import add_training_sentences
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.jobs.training import almanac_corpora
+from realm_jax.jobs.training.demo import make_corpora
 
 
 @pytest.fixture(scope="module")
 def uids(tmp_path_factory):
   """The uids of every corpus of a small world, by the corpus's name."""
   world = str(tmp_path_factory.mktemp("world"))
-  almanac_corpora.make_corpora(
-    world, seed=0, vocab_size=1024, passage_length=32, num_invented_entities=200
-  )
-  almanac_corpora.add_training_sentences(world, name="both", passage_length=32)
+  make_corpora(world, seed=0, vocab_size=1024, passage_length=32, num_invented_entities=200)
+  add_training_sentences(world, name="both", passage_length=32)
   names = ("passages", "whole_documents", "training", "both")
   return {name: PassageStore(f"{world}/{name}").uids.tolist() for name in names}
 

@@ -50,7 +50,7 @@ HOMES = {
   "orbax": ("index/generations.py", "checkpoints/orbax_files.py"),
   "py3langid": ("text/detection.py",),
   "pyarrow": ("corpus/parquet.py",),
-  "safetensors": ("checkpoints/formats/safetensors_files.py",),
+  "safetensors": ("checkpoints/formats/huggingface_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
   "sentence_transformers": ("knowledge_base/text_encoders.py",),
@@ -68,7 +68,6 @@ HOMES = {
 NOWHERE = ("cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "socketserver")
 # Jobs meet only where one job runs others.
 MEETINGS = (
-  "jobs/training/almanac_corpora.py",
   "jobs/training/check.py",
   "jobs/training/demo.py",
 )

@@ -30,8 +30,8 @@ from realm_jax.devices.datatypes import Array, Questions, SearchResults, Tokens
 from realm_jax.foundations import choices
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
 from realm_jax.retrieval.passage_finder import Rescoring
+from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
 from realm_jax.text.wordpieces import MASK, Tokenizer
 
 AnswerText = Literal["raw", "spaced"]

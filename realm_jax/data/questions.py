@@ -55,7 +55,9 @@ class Question:
 
   @property
   def masked_text(self) -> str:
-    assert self.span is not None, "a question has no mask"
+    """The text; a sentence with its span masked."""
+    if self.span is None:
+      return self.text
     raw = self.text.encode()
     start, limit = self.span
     return raw[:start].decode() + MASK + raw[limit:].decode()

@@ -14,27 +14,26 @@ import bisect
 import functools
 import itertools
 import re
+import tempfile
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import regex
+from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.answers import MatchingClock, compile_answer
-from realm_jax.data.questions import Question
-from realm_jax.evaluation.grouped_rows import GroupedRows, RowCollector
-from realm_jax.evaluation.pattern_literals import fold, required_literals
-from realm_jax.evaluation.sequence_search import SequenceSearch
+from realm_jax.data.questions import Question, encode_questions
+from realm_jax.evaluation.sequence_search import SequenceSearch, fold, required_literals
 from realm_jax.text import answer_tokens, scripts
 
 _ROWS_AT_ONCE = 8192
+_OCCURRENCES_AT_ONCE = 1 << 20
 _PARTS = ("occurrences", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
-
-
 # These end a token, but no word of BERT's.
 _ENDS_TOKEN = regex.compile(rf"[\p{{S}}--\p{{ASCII}}]|[{scripts.UNSPACED}--\p{{Han}}]", regex.V1)
 
@@ -52,7 +51,7 @@ class AnswerMatcher:
     unanswerable: Number of questions without an answer in any passage.
   """
 
-  def __init__(self, occurrences: GroupedRows, questions: GroupedRows):
+  def __init__(self, occurrences: "_GroupedRows", questions: "_GroupedRows"):
     self._occurrences = occurrences
     self._questions = questions
     occurs = occurrences.lengths > 0
@@ -62,7 +61,7 @@ class AnswerMatcher:
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
     """Restores a matcher from its `arrays`."""
     try:
-      return cls(*(GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS))
+      return cls(*(_GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS))
     except (KeyError, IndexError, ValueError) as error:
       raise ValueError(f"the arrays are not labels of questions: {error!r}") from error
 
@@ -107,26 +106,14 @@ class AnswerMatcher:
 
 
 def match_answers(
-  questions: Sequence[Question],
-  *,
-  store: PassageStore,
-  tokenizer,
-  rows: np.ndarray | None = None,
+  questions: Sequence[Question], *, store: PassageStore, rows: np.ndarray | None = None
 ) -> AnswerMatcher:
   """Searches a passage store for all answers, in whole tokens.
 
   Args:
-    tokenizer: The tokenizer that made it.
     rows: Rows to search; None searches all.
-
-  Raises:
-    ValueError: If the store was made with another vocabulary.
   """
-  if tokenizer.digest != store.metadata.vocabulary_digest:
-    raise ValueError(
-      f"{store.directory} was made with vocabulary {store.metadata.vocabulary_digest}, not "
-      f"{tokenizer.digest}; match answers with the vocabulary of the corpus"
-    )
+  tokenizer = store.tokenizer
   rows = np.arange(len(store)) if rows is None else np.unique(rows[rows >= 0])
   texts = sorted({a for question in questions if not question.regex for a in question.answers})
   patterns = {("regex", a): a for q in questions if q.regex for a in q.answers}
@@ -146,33 +133,119 @@ def match_answers(
   wordpieces = {
     ("wordpieces", text): tuple(i.tolist()) for text, i in ids.items() if shown[text] and len(i)
   }
-  _find_wordpieces(wordpieces, tokenizer=tokenizer, **searched)
+  _find_wordpieces(wordpieces, **searched)
   hidden = [text for text in texts if not shown[text]]
-  _find_tokens(hidden, tokenizer=tokenizer, **searched)
+  _find_tokens(hidden, **searched)
   rest = [text for text in texts if shown[text]]
-  rows = _rows_with_hidden_tokens(store, rows, tokenizer) if rest else rows[:0]
-  _find_tokens(rest, tokenizer=tokenizer, **{**searched, "rows": rows})
-  _find_patterns(patterns, tokenizer=tokenizer, **searched)
+  rows = _rows_with_hidden_tokens(store, rows) if rest else rows[:0]
+  _find_tokens(rest, **{**searched, "rows": rows})
+  _find_patterns(patterns, **searched)
   answers = [[found.numbers[name] for name in of_one] for of_one in names]
   lengths = np.array([len(of_one) for of_one in answers], np.int64)
-  wanted = GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
+  wanted = _GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
   return AnswerMatcher(found.grouped(), wanted)
 
 
+def find_labels(
+  questions: Sequence[Question], *, file: str, store: PassageStore, query_length: int
+) -> AnswerMatcher:
+  """Finds the answers, and logs how many questions cannot be learned from.
+
+  Raises:
+    ValueError: If no passage contains an answer to any question.
+  """
+  # Needs TensorFlow; where it is missing, labels come with prepared examples.
+  matcher = match_answers(questions, store=store)
+  if matcher.unanswerable == len(questions):
+    raise ValueError(
+      f"none of the {len(questions)} questions in {file} has its answer in a passage; check that "
+      "this is the right corpus"
+    )
+  encoded = encode_questions([question.text for question in questions], store.tokenizer)
+  logging.info(
+    "%d questions; %d have no answer in any passage and do not contribute; %d are longer than "
+    "query_length=%d and are truncated",
+    len(questions),
+    matcher.unanswerable,
+    sum(len(ids) > query_length - 2 for ids in encoded),
+    query_length,
+  )
+  return matcher
+
+
+def warn_of_wide_answers(
+  questions: Sequence[Question], matcher: AnswerMatcher, *, max_span_width: int
+) -> None:
+  """Logs how many questions have only answers that the reader cannot give."""
+  widths = matcher.narrowest()
+  wide = np.flatnonzero(widths > max_span_width)
+  if len(wide):
+    logging.warning(
+      "%d of %d questions have only answers wider than max_span_width=%d, such as %r (%d "
+      "wordpieces): the reader learns nothing from them; max_span_width=%d holds all",
+      len(wide),
+      len(questions),
+      max_span_width,
+      questions[wide[0]].answer,
+      widths[wide[0]],
+      widths.max(),
+    )
+
+
 class _Collector:
-  """Collects the matches of each name, known by its number, chunk by chunk in row order."""
+  """Collects the occurrences of names, known by number, in a file, keeping none in memory."""
 
   def __init__(self, names: Sequence[_Name]):
     self.numbers = {name: number for number, name in enumerate(names)}
-    self._occurrences = RowCollector(len(names), width=3)
+    self._file = tempfile.TemporaryFile(prefix="realm_labels_")
+    self._lengths = np.zeros(len(names), np.int64)
 
   def add(self, numbers: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
-    """Records where the names at these numbers occur in rows of a chunk."""
-    self._occurrences.add(numbers, np.column_stack([rows, firsts, lasts]))
+    """Records where the names at these numbers occur in rows of a chunk; chunks are in order."""
+    np.add.at(self._lengths, numbers, 1)
+    self._file.write(np.column_stack([numbers, rows, firsts, lasts]).astype(np.int32).tobytes())
 
-  def grouped(self) -> GroupedRows:
-    """Returns the occurrences of each name."""
-    return self._occurrences.grouped()
+  def grouped(self) -> "_GroupedRows":
+    """Returns the occurrences of each name, memory-mapped from a temporary file."""
+    total = int(self._lengths.sum())
+    if not total:
+      return _GroupedRows(np.zeros((0, 3), np.int32), self._lengths)
+    with self._file, tempfile.TemporaryFile(prefix="realm_labels_") as target:
+      values = np.memmap(target, np.int32, "w+", shape=(total, 3))
+      ends = np.cumsum(self._lengths) - self._lengths  # by name, end of the rows placed so far
+      self._file.seek(0)
+      while len(found := np.fromfile(self._file, np.int32, 4 * _OCCURRENCES_AT_ONCE)):
+        records = found.reshape(-1, 4)
+        records = records[np.argsort(records[:, 0], kind="stable")]
+        numbers, counts = np.unique(records[:, 0], return_counts=True)
+        firsts = np.repeat(ends[numbers] - (np.cumsum(counts) - counts), counts)
+        values[firsts + np.arange(len(records))] = records[:, 1:]
+        ends[numbers] += counts
+    return _GroupedRows(values, self._lengths)
+
+
+class _GroupedRows:
+  """Groups of rows, concatenated in one array.
+
+  Args:
+    values: int32 `[n]` or `[n, width]`.
+    lengths: Number of rows of each group.
+  """
+
+  def __init__(self, values: np.ndarray, lengths: np.ndarray):
+    if np.sum(lengths) != len(values):
+      raise ValueError(f"{len(values)} rows in groups of {np.sum(lengths)} in all")
+    self.values = np.asarray(values)  # a view without the slow indexing of a memory map
+    self.lengths = np.asarray(lengths, np.int32)
+    self._ends = np.cumsum(self.lengths, dtype=np.int64)
+
+  def __getitem__(self, group: int) -> np.ndarray:
+    """Returns the rows of a group."""
+    end = self._ends[group]
+    return self.values[end - self.lengths[group] : end]
+
+  def __len__(self) -> int:
+    return len(self.lengths)
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -181,7 +254,7 @@ def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _find_wordpieces(
-  ids: dict[_Name, tuple[int, ...]], *, store, tokenizer, rows, found: _Collector
+  ids: dict[_Name, tuple[int, ...]], *, store: PassageStore, rows, found: _Collector
 ) -> None:
   if not ids:
     return
@@ -192,8 +265,8 @@ def _find_wordpieces(
   of_sequences = np.fromiter(itertools.chain(*names.values()), np.int64)
   counts = np.array([len(of_one) for of_one in names.values()])
   ends = np.cumsum(counts)
-  search = SequenceSearch(names, alphabet_size=tokenizer.vocab_size)
-  inside_word = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
+  search = SequenceSearch(names, alphabet_size=store.tokenizer.vocab_size)
+  inside_word = np.array([piece.startswith("##") for piece in store.tokenizer.vocabulary])
   # One column more than any body has, so that no sequence continues into the next row.
   width = store.metadata.max_passage_length + 1
   for chunk in _chunks(rows):
@@ -216,7 +289,7 @@ def _find_wordpieces(
 
 
 def _find_patterns(
-  patterns: dict[_Name, str], *, store, tokenizer, rows, found: _Collector
+  patterns: dict[_Name, str], *, store: PassageStore, rows, found: _Collector
 ) -> None:
   if not patterns:
     return
@@ -243,10 +316,10 @@ def _find_patterns(
         spans = [m.span() for m in compiled[name].finditer(texts[index]) if m.end() > m.start()]
         if spans:
           matches[index].append((name, spans))
-    _add_spans(matches, texts, chunk, store=store, tokenizer=tokenizer, found=found)
+    _add_spans(matches, texts, chunk, store=store, found=found)
 
 
-def _find_tokens(texts: Sequence[str], *, store, tokenizer, rows, found: _Collector) -> None:
+def _find_tokens(texts: Sequence[str], *, store: PassageStore, rows, found: _Collector) -> None:
   """Finds answers in the texts of passages."""
   wanted = defaultdict(list)
   for text in texts:
@@ -267,7 +340,7 @@ def _find_tokens(texts: Sequence[str], *, store, tokenizer, rows, found: _Collec
       last = first + sequences[number].count(b" ") - 2
       span = spans(index)[first][0], spans(index)[last][1]
       matches[index] += [(name, [span]) for name in wanted[sequences[number]]]
-    _add_spans(matches, passages, chunk, store=store, tokenizer=tokenizer, found=found)
+    _add_spans(matches, passages, chunk, store=store, found=found)
 
 
 def _add_spans(
@@ -275,13 +348,12 @@ def _add_spans(
   texts: Sequence[str],
   chunk: np.ndarray,
   *,
-  store,
-  tokenizer,
+  store: PassageStore,
   found: _Collector,
 ) -> None:
   """Records spans of characters, given by their index in a chunk, as those of wordpieces."""
   indices = sorted(matches)
-  offsets = body_offsets(store, tokenizer, chunk[indices]) if matches else []
+  offsets = body_offsets(store, store.tokenizer, chunk[indices]) if matches else []
   for index, (starts, limits) in zip(indices, offsets, strict=True):
     to_byte = _byte_offsets(texts[index])
     for name, spans in matches[index]:
@@ -303,7 +375,8 @@ def _is_shown_by_wordpieces(text: str) -> bool:
   return answer_tokens.fold(text) == bare and not _ENDS_TOKEN.search(text)
 
 
-def _rows_with_hidden_tokens(store, rows: np.ndarray, tokenizer) -> np.ndarray:
+def _rows_with_hidden_tokens(store: PassageStore, rows: np.ndarray) -> np.ndarray:
+  tokenizer = store.tokenizer
   hidden = [not _is_shown_by_wordpieces(piece) for piece in tokenizer.vocabulary]
   hidden[tokenizer.unk_id] = True
   hidden_V, width = np.array(hidden), store.metadata.max_passage_length

@@ -1,20 +1,82 @@
 """Rankings of documents by their best passages, and their metrics against judgements."""
 
+import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
-from realm_jax.data.judgements import Judgements, columns_of
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.judgements import Judgements, columns_of, describe_missing
 from realm_jax.data.questions import Question, read_lines
 from realm_jax.devices.datatypes import SearchResults
-from realm_jax.evaluation.open_qa import Outcome
+from realm_jax.evaluation.result_card import Evaluated
+from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import progress
 
 _CUTOFF = 10  # for nDCG and the reciprocal rank
 # Query id to document name to score, best first.
 Run = Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedQueries:
+  """The judged queries of a retrieval test collection, as an `Evaluator`.
+
+  Attributes:
+    grades: Their judgements.
+  """
+
+  inputs: Mapping[str, str]
+  questions: Sequence[Question]
+  grades: Judgements
+  asking: Asking
+
+  def evaluate(self, system: System) -> Evaluated:
+    store = system.store
+    relevant = _relevant_documents(self.grades, store)
+    if not store.document(0):
+      raise ValueError(
+        f"the passages of {store.directory} lack the names of their documents; write the store "
+        "again with `realm prepare_corpus`"
+      )
+    run = rank_documents(
+      system.retrieve,
+      self.questions,
+      document=store.document,
+      num_documents=max(self.asking.recall_at),
+      batch_size=self.asking.batch_size,
+    )
+    return self._scored(run, {**system.measured, **relevant})
+
+  def read(self, predictions: str) -> Evaluated:
+    return self._scored(read_run(predictions), {"run": predictions})
+
+  def _scored(self, run: Run, measured: Mapping[str, str]) -> Evaluated:
+    recall_at = self.asking.recall_at
+    rankings = [run.get(query.id, {}) for query in self.questions]
+    return Evaluated(
+      measured=measured,
+      scores=document_scores(run, self.grades, self.questions, recall_at=recall_at),
+      questions=self.questions,
+      records=[
+        {"documents": [*ranking], "scores": [round(score, 6) for score in ranking.values()]}
+        for ranking in rankings
+      ],
+      files={"run.trec": run_text(run, tag=measured.get("retriever", "realm_jax"))},
+    )
+
+
+def _relevant_documents(judgements: Judgements, store: PassageStore) -> dict[str, str]:
+  """Describes the relevant documents for a result card; warns if some are not in the corpus."""
+  names = {*map(store.document, range(len(store)))}
+  if warning := describe_missing(judgements, names, source=str(store.directory)):
+    logging.warning("%s", warning)
+  relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
+  missing = len(relevant - names)
+  return {"relevant documents": f"{len(relevant)}, {missing} of them not in the corpus"}
 
 
 def rank_documents(
@@ -93,14 +155,6 @@ def document_scores(
   for metric in ir_measures.iter_calc([*measures], judgements, ordered):
     scores[measures[metric.measure]][row[metric.query_id]] = metric.value
   return scores
-
-
-def passage_run(outcomes: Iterable[Outcome]) -> Run:
-  """Returns the passages retrieved for each question, in place of documents."""
-  return {
-    outcome.question.id: dict(zip(map(str, outcome.passage_ids), outcome.scores, strict=True))
-    for outcome in outcomes
-  }
 
 
 def run_text(run: Run, *, tag: str) -> str:

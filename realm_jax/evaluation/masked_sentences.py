@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from realm_jax.answering.open_answerer import mask_filler
 from realm_jax.checkpoints.opening import Opened
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.devices.datatypes import MaskedQueries
-from realm_jax.evaluation import open_qa, prediction_files
+from realm_jax.evaluation.open_qa import read_predictions
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import progress
@@ -53,31 +52,26 @@ Batch = tuple[Sequence[Question], MaskedQueries]
 
 
 @dataclasses.dataclass(frozen=True)
-class Filled:
-  """An answer that fills a mask.
-
-  Attributes:
-    probability: Its p(y|x).
-    exact_match: Whether its wordpieces are those of the whole reference.
-  """
-
-  answer: str
-  probability: float
-  exact_match: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class Prediction:
   """The outcome of one question.
 
   Attributes:
     rank: Rank of the first right passage, from 1; None if there is none.
-    filled: The answer; None if nothing was read.
+    prediction: The answer that fills the mask; None if nothing was read.
+    probability: Its p(y|x).
+    exact_match: Whether its wordpieces are those of the whole reference.
   """
 
   question: Question
   rank: int | None
-  filled: Filled | None = None
+  prediction: str | None = None
+  probability: float = 0.0
+  exact_match: bool = False
+
+  def record(self) -> dict:
+    """Returns what `predictions.jsonl` says besides the question and its metrics."""
+    answer = {"prediction": self.prediction, "probability": self.probability}
+    return {**(answer if self.prediction is not None else {}), "rank": self.rank}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,12 +80,6 @@ class MaskedSentences:
 
   A checkpoint of `realm pretrain` fills the masks; all other systems only retrieve.
   """
-
-  kind: ClassVar[str] = "masked sentences"
-  settings: ClassVar[frozenset[str]] = frozenset(
-    ("recall_at", "batch_size", "max_questions", "book")
-  )
-  settings_read: ClassVar[frozenset[str]] = frozenset(("max_questions",))
 
   inputs: Mapping[str, str]
   questions: Sequence[Question]
@@ -111,12 +99,12 @@ class MaskedSentences:
     return Evaluated(
       measured=measured,
       scores=scores(predictions, recall_at=self.asking.recall_at),
-      records=[_record(prediction) for prediction in predictions],
-      groups=open_qa.own_groups(self.questions),
+      questions=self.questions,
+      records=[prediction.record() for prediction in predictions],
     )
 
   def read(self, predictions: str) -> Evaluated:
-    return prediction_files.read(predictions, self.questions)
+    return read_predictions(predictions, self.questions)
 
   def _fill(self, opened: Opened, *, retrieve_k: int, extra: int) -> list[Prediction]:
     description = opened.saved.description
@@ -169,9 +157,9 @@ def predict(
     for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
       found = answers[row]
       same = found.ids == tuple(reference.tolist())
-      filled = Filled(tokenizer.decode(found.ids), found.probability, same)
       rank = rank_of_right_passage(question, ids_BxK[row], store.text)
-      predictions.append(Prediction(question, rank, filled))
+      answer = tokenizer.decode(found.ids)
+      predictions.append(Prediction(question, rank, answer, found.probability, same))
   return predictions
 
 
@@ -194,7 +182,7 @@ def scores(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> di
   """Returns `recall@k` and, if the masks were filled, `exact_match`, `[n]` over the questions."""
   ranks = np.array([prediction.rank or np.inf for prediction in predictions])
   found = {f"recall@{k}": (ranks <= k).astype(np.float64) for k in recall_at}
-  exact = [float(p.filled.exact_match) for p in predictions if p.filled is not None]
+  exact = [float(p.exact_match) for p in predictions if p.prediction is not None]
   return {**found, "exact_match": np.array(exact)} if exact else found
 
 
@@ -206,14 +194,3 @@ def _trivial(
   for row, question in enumerate(questions):
     trivial_BxR[row] = [i >= 0 and gives_away(question, text(i)) for i in ids_BxR[row].tolist()]
   return trivial_BxR
-
-
-def _record(prediction: Prediction) -> dict:
-  filled = prediction.filled
-  return {
-    "id": prediction.question.id,
-    "query": prediction.question.masked_text,
-    "reference": prediction.question.answer,
-    "rank": prediction.rank,
-    **(dataclasses.asdict(filled) if filled is not None else {}),
-  }

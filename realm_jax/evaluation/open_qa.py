@@ -1,20 +1,28 @@
-"""Metrics of open-domain question answering: retrieval, reading and answers."""
+"""Open-domain question answering: what a system finds and answers, and how well.
+
+Predictions of other programs are scored by the same rules.
+"""
 
 import dataclasses
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
 from realm_jax.answering.question_answerer import QuestionAnswers, SpanAnswer
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import answers
 from realm_jax.data.questions import Question
-from realm_jax.devices.datatypes import SearchResults
-from realm_jax.evaluation.answer_matching import AnswerMatcher
-from realm_jax.foundations import progress
+from realm_jax.evaluation.answer_matching import AnswerMatcher, match_answers
+from realm_jax.evaluation.document_ranking import Run, run_text
+from realm_jax.evaluation.result_card import Evaluated
+from realm_jax.evaluation.systems import RECALL_AT, Asking, System
+from realm_jax.foundations import choices, object_store, progress
 from realm_jax.text import detection
 
-RECALL_AT = (1, 5, 20, 50, 100)
+Format = Literal["dpr", "trec"]
 _LANGUAGE_SAMPLE = 500  # questions whose languages are those of all
 
 
@@ -38,41 +46,85 @@ class Outcome:
   def prediction(self) -> str:
     return self.answers[0].text if self.answers else ""
 
+  def record(self) -> dict:
+    """Returns what `predictions.jsonl` says besides the question and its metrics."""
+    return {
+      **({"prediction": self.prediction} if self.read_ids else {}),
+      "answers": [dataclasses.asdict(answer) for answer in self.answers],
+      "read_ids": list(self.read_ids),
+      "passage_ids": list(self.passage_ids),
+      "scores": [round(score, 4) for score in self.scores],
+    }
 
-def evaluate_questions(
-  retrieve: Callable[..., SearchResults],
-  questions: Sequence[Question],
-  *,
-  answer: Callable[..., Sequence[QuestionAnswers]] | None = None,
-  retrieve_k: int = max(RECALL_AT),
-  batch_size: int = 32,
-) -> list[Outcome]:
-  """Retrieves passages for all questions, and answers them.
 
-  Args:
-    retrieve: Called as `retrieve(texts, k=...)`, finds the best passages; see `QuestionSearch`.
-    answer: Called as `answer(texts)`, answers them; None if nothing is read.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenQuestions:
+  """Questions with known answers, as an `Evaluator`.
+
+  Attributes:
+    train_answers: Answers of the training questions, to tell those seen in training from others.
+    formats: Which files of retrieved passages to write.
   """
-  outcomes = []
-  batches = [questions[i : i + batch_size] for i in range(0, len(questions), batch_size)]
-  for batch in progress.track(batches, what="batches of questions"):
-    texts = [question.text for question in batch]
-    found = retrieve(texts, k=retrieve_k)
-    answers_of_batch = [None] * len(batch) if answer is None else answer(texts)
-    for question, ids_K, scores_K, answered in zip(
-      batch, found.ids_BxK, found.scores_BxK, answers_of_batch, strict=True
-    ):
-      real_K = ids_K >= 0
-      outcomes.append(
-        Outcome(
-          question=question,
-          passage_ids=tuple(ids_K[real_K].tolist()),
-          scores=tuple(scores_K[real_K].tolist()),
-          read_ids=answered.passage_ids if answered else (),
-          answers=answered.answers if answered else (),
-        )
-      )
-  return outcomes
+
+  inputs: Mapping[str, str]
+  questions: Sequence[Question]
+  asking: Asking
+  train_answers: Sequence[str] | None = None
+  formats: Sequence[Format] = ()
+
+  def __post_init__(self):
+    for name in self.formats:
+      choices.check(Format, formats=name)
+
+  def evaluate(self, system: System) -> Evaluated:
+    return self.scored(self.ask(system), system)
+
+  def ask(self, system: System) -> list[Outcome]:
+    """Returns what the system finds for each question, and its answers."""
+    outcomes, size = [], self.asking.batch_size
+    batches = [self.questions[i : i + size] for i in range(0, len(self.questions), size)]
+    for batch in progress.track(batches, what="batches of questions"):
+      texts = [question.text for question in batch]
+      found = system.retrieve(texts, k=max(self.asking.recall_at))
+      answered = [None] * len(batch) if system.answer is None else system.answer(texts)
+      outcomes += map(_outcome, batch, found.ids_BxK, found.scores_BxK, answered)
+    return outcomes
+
+  def scored(self, outcomes: Sequence[Outcome], system: System) -> Evaluated:
+    """Scores what a system has found and answered."""
+    store = system.store
+    seen = [i for outcome in outcomes for i in (*outcome.passage_ids, *outcome.read_ids)]
+    matcher = match_answers(self.questions, store=store, rows=np.array(seen, np.int64))
+    scores = question_scores(outcomes, matcher=matcher, recall_at=self.asking.recall_at)
+    files = {}
+    if "dpr" in self.formats:
+      files["retrieved_dpr.json"] = dpr_json(outcomes, store=store, matcher=matcher)
+    if "trec" in self.formats:
+      files["retrieved.trec"] = run_text(passage_run(outcomes), tag=system.measured["retriever"])
+    return Evaluated(
+      measured=system.measured,
+      scores=scores,
+      questions=self.questions,
+      records=[outcome.record() for outcome in outcomes],
+      groups=question_groups(outcomes, scores=scores, train_answers=self.train_answers),
+      files=files,
+    )
+
+  def read(self, predictions: str) -> Evaluated:
+    return read_predictions(predictions, self.questions)
+
+
+def _outcome(
+  question: Question, ids_K: np.ndarray, scores_K: np.ndarray, answered: QuestionAnswers | None
+) -> Outcome:
+  real_K = ids_K >= 0
+  return Outcome(
+    question=question,
+    passage_ids=tuple(ids_K[real_K].tolist()),
+    scores=tuple(scores_K[real_K].tolist()),
+    read_ids=answered.passage_ids if answered else (),
+    answers=answered.answers if answered else (),
+  )
 
 
 def question_scores(
@@ -154,7 +206,7 @@ def question_groups(
   scores: Mapping[str, np.ndarray],
   train_answers: Iterable[str] | None = None,
 ) -> dict[str, np.ndarray]:
-  """Returns bool `[n]` for each group: the questions' own groups, by retrieval, and by overlap.
+  """Returns bool `[n]` for each group, by retrieval and by overlap.
 
   `retrieval_hit` and `retrieval_miss` tell whether a passage read contains an answer; `answer_seen`
   and `answer_unseen` whether a training question has the same normalised answer (Lewis et al. 2021,
@@ -163,7 +215,7 @@ def question_groups(
   Args:
     train_answers: Answers of the training questions; None does not tell what was seen.
   """
-  groups = own_groups([outcome.question for outcome in outcomes])
+  groups = {}
   if "reader_oracle" in scores:
     hit = scores["reader_oracle"] > 0
     groups |= {"retrieval_hit": hit, "retrieval_miss": ~hit}
@@ -182,32 +234,108 @@ def question_groups(
   return groups
 
 
-def own_groups(questions: Sequence[Question]) -> dict[str, np.ndarray]:
-  """Returns bool `[n]` for each group that questions name."""
-  names = np.array([question.group for question in questions], np.str_)
-  return {str(name): names == name for name in np.unique(names) if name}
-
-
-def summary(
-  scores: Mapping[str, np.ndarray], *, groups: Mapping[str, np.ndarray] = types.MappingProxyType({})
-) -> dict:
-  """Returns the number of questions and the mean of each score, overall and by group."""
-  size = len(next(iter(scores.values()), ()))
-  result = _means(scores, np.ones(size, bool))
-  if groups:
-    result["groups"] = {name: _means(scores, members) for name, members in groups.items()}
-  return result
-
-
-def _means(scores: Mapping[str, np.ndarray], members: np.ndarray) -> dict:
-  means = {}
-  if members.any():
-    means = {name: round(float(values[members].mean()), 4) for name, values in scores.items()}
-  return {"questions": int(members.sum()), **means}
-
-
 def _holds(matcher: AnswerMatcher, ids: Sequence[Sequence[int]]) -> np.ndarray:
   ids_BxK = np.full((len(ids), max(map(len, ids), default=0)), -1, np.int64)
   for row, ids_K in zip(ids_BxK, ids, strict=True):
     row[: len(ids_K)] = ids_K
   return matcher.contains(np.arange(len(ids)), ids_BxK)
+
+
+def passage_run(outcomes: Iterable[Outcome]) -> Run:
+  """Returns the passages retrieved for each question, in place of documents."""
+  return {
+    outcome.question.id: dict(zip(map(str, outcome.passage_ids), outcome.scores, strict=True))
+    for outcome in outcomes
+  }
+
+
+def dpr_json(
+  outcomes: Sequence[Outcome],
+  *,
+  store: PassageStore,
+  matcher: AnswerMatcher,
+) -> str:
+  """Returns the retrieved passages in the format of Dense Passage Retrieval.
+
+  Args:
+    outcomes: Outcomes of the matcher's questions, in order.
+  """
+  records = []
+  for row, outcome in enumerate(outcomes):
+    ids_1xK = np.array([outcome.passage_ids], np.int64)
+    (holds_K,) = matcher.contains(np.array([row]), ids_1xK)
+    records.append(
+      {
+        "question": outcome.question.text,
+        "answers": list(outcome.question.answers),
+        "ctxs": [
+          {
+            "id": str(passage_id),
+            "title": store.title(passage_id),
+            "text": store.text(passage_id),
+            "score": str(score),
+            "has_answer": holds,
+          }
+          for passage_id, score, holds in zip(
+            outcome.passage_ids, outcome.scores, holds_K.tolist(), strict=True
+          )
+        ],
+      }
+    )
+  return json.dumps(records, ensure_ascii=False, indent=1) + "\n"
+
+
+def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> Evaluated:
+  """Returns the evaluation of a prediction file; questions without a prediction count as wrong.
+
+  A line identifies its question by `id`, `question` or both, which must agree. Its metrics are
+  those written by `realm evaluate` (`figures`), or else those of `prediction`, another program's
+  answer.
+
+  Raises:
+    ValueError: If a line is not a prediction, or none of the questions is predicted.
+  """
+  by_id: dict[str, dict] = {}
+  by_text: dict[str, dict] = {}
+  with object_store.absolute(path).open("rb") as file:
+    for number, line in enumerate(file, 1):
+      try:
+        record = json.loads(line)
+        if "figures" not in record:
+          record["prediction"] = str(record["prediction"])
+        if "id" in record:
+          by_id[str(record["id"])] = record
+        if "question" in record or "id" not in record:
+          by_text[str(record["question"])] = record
+      except (ValueError, KeyError, TypeError) as error:
+        shown = line[:80].decode(errors="replace").rstrip()
+        raise ValueError(
+          f"{os.fspath(path)}, line {number} is not a prediction: {shown}; write JSON with "
+          "`prediction`, and `question` or `id`"
+        ) from error
+
+  def find(question: Question) -> dict:
+    record = by_id.get(question.id)
+    # Ids are often line numbers, which differ between files.
+    if record is not None and record.get("question", question.masked_text) == question.masked_text:
+      return record
+    return by_text.get(question.masked_text, {})
+
+  found = [find(question) for question in questions]
+  missing = sum(not record for record in found)
+  if missing == len(questions):
+    raise ValueError(f"{os.fspath(path)} predicts none of the {len(questions)} questions")
+  metrics = [record["figures"] for record in found if "figures" in record]
+  if metrics:
+    common = [name for name in metrics[0] if all(name in m for m in metrics)]
+    scores = {
+      name: np.array([r.get("figures", {}).get(name, 0.0) for r in found], np.float64)
+      for name in common
+    }
+  else:
+    scores = answer_scores(questions, [record.get("prediction", "") for record in found])
+  return Evaluated(
+    measured={"predictions": os.fspath(path), "missing predictions": missing},
+    scores=scores,
+    questions=questions,
+  )

@@ -1,4 +1,4 @@
-"""Uncertainty of metrics: bootstrap confidence intervals, and paired tests of two systems."""
+"""Uncertainty of metrics: bootstrap intervals, paired tests of two systems, calibration."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,8 @@ import scipy.stats
 _RESAMPLES = 2_000
 _PERMUTATIONS = 10_000
 _VALUES_AT_ONCE = 4_000_000
+_BINS = 10
+_CALIBRATION_RESAMPLES = 1_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,3 +97,34 @@ def _sign_flip_p_value(changed: np.ndarray) -> float:
     rng=np.random.default_rng(0),
   )
   return float(test.pvalue)
+
+
+def auroc(probabilities: np.ndarray, happened: np.ndarray) -> float:
+  """Returns how often what happened is more probable than what did not; NaN if all is one."""
+  number = int(happened.sum())
+  pairs = number * (len(happened) - number)
+  if not pairs:
+    return float("nan")
+  ranks = scipy.stats.rankdata(probabilities)[happened].sum()
+  return float((ranks - number * (number + 1) / 2) / pairs)
+
+
+def calibration_error(probabilities: np.ndarray, happened: np.ndarray) -> float:
+  """Returns the mean distance from probability to frequency in ten bins of equal width (ECE)."""
+  bins = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
+  sums = np.bincount(bins, probabilities - happened, _BINS)
+  return float(np.abs(sums).sum() / len(bins))
+
+
+def calibration(
+  probabilities: np.ndarray, happened: np.ndarray
+) -> dict[str, tuple[float, tuple[float, float]]]:
+  """Returns each figure with its 95 % bootstrap interval."""
+  draw = np.random.default_rng(0)
+  samples = draw.integers(len(happened), size=(_CALIBRATION_RESAMPLES, len(happened)))
+  measured = {}
+  for name, figure in (("AUROC", auroc), ("calibration error", calibration_error)):
+    values = [figure(probabilities[sample], happened[sample]) for sample in samples]
+    low, high = np.nanpercentile(values, [2.5, 97.5]).tolist()
+    measured[name] = figure(probabilities, happened), (low, high)
+  return measured

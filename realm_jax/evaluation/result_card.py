@@ -1,4 +1,4 @@
-"""Renders the result card of an evaluation: the metrics, and exactly what they were measured on."""
+"""The result of an evaluation: the metrics, and exactly what they were measured on, as a card."""
 
 import dataclasses
 import hashlib
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from realm_jax import __version__
-from realm_jax.evaluation import open_qa, resampling
+from realm_jax.data.questions import Question
+from realm_jax.evaluation import resampling
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 
@@ -33,24 +34,46 @@ class Evaluated:
   Attributes:
     measured: What was measured.
     scores: Each metric by name, `[n]` over the questions.
-    records: What `predictions.jsonl` says of each question, besides its metrics.
-    groups: Members of each group of questions by name, bool `[n]`.
+    records: What was found for each question; empty if that is not known.
+    groups: Members of further groups than those that questions name, bool `[n]`.
     files: Contents of further files by name.
   """
 
   measured: Mapping[str, str | int]
   scores: Mapping[str, np.ndarray]
-  records: Sequence[Mapping]
+  questions: Sequence[Question]
+  records: Sequence[Mapping] = ()
   groups: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   files: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def predictions(self) -> str:
-    """Returns the records with the metrics of each question, as JSON Lines."""
+    """Returns each question with what was found and its metrics, as JSON Lines."""
     lines = []
-    for row, record in enumerate(self.records):
-      metrics = {name: round(float(values[row]), 6) for name, values in self.scores.items()}
-      lines.append(json.dumps({**record, "figures": metrics}, ensure_ascii=False) + "\n")
+    for row, question in enumerate(self.questions):
+      record = {
+        "id": question.id,
+        "question": question.masked_text,
+        "reference": list(question.answers),
+        **(self.records[row] if self.records else {}),
+        "figures": {name: round(float(values[row]), 6) for name, values in self.scores.items()},
+      }
+      lines.append(json.dumps(record, ensure_ascii=False) + "\n")
     return "".join(lines)
+
+  def summary(self) -> dict:
+    """Returns the number of questions and the mean of each score, overall and by group."""
+    names = np.array([question.group for question in self.questions], np.str_)
+    groups = {str(name): names == name for name in np.unique(names) if name} | {**self.groups}
+    result = self._means(np.ones(len(names), bool))
+    if groups:
+      result["groups"] = {name: self._means(members) for name, members in groups.items()}
+    return result
+
+  def _means(self, members: np.ndarray) -> dict:
+    means = {}
+    if members.any():
+      means = {name: round(float(of[members].mean()), 4) for name, of in self.scores.items()}
+    return {"questions": int(members.sum()), **means}
 
 
 def publish(
@@ -69,7 +92,7 @@ def publish(
   code = {"code": _source_version()}
   card = {
     "measured": {**evaluated.measured, **digests, **code},
-    "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
+    "figures": evaluated.summary(),
     "intervals": resampling.bootstrap_intervals(evaluated.scores),
   }
   page = markdown(card)
@@ -113,7 +136,7 @@ def markdown(card: Mapping) -> str:
 
   Args:
     card: `measured` (what was evaluated: strings and numbers by name), `figures` from
-      `open_qa.summary`, and `intervals` by metric.
+      `Evaluated.summary`, and `intervals` by metric.
   """
   metrics = dict(card["figures"])
   groups = metrics.pop("groups", {})

@@ -1,17 +1,22 @@
-"""The systems under evaluation: BM25, a checkpoint's retriever, both fused, or an answerer."""
+"""What is asked, and who: BM25, a checkpoint's retriever, both fused, or an answerer."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Literal
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
 
 from realm_jax.answering.open_answerer import question_answerer, question_search
 from realm_jax.answering.question_answerer import AnswerText
 from realm_jax.checkpoints.opening import Opened, Sources, open_corpus, open_sources
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.evaluation.open_qa import RECALL_AT
+from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.foundations import choices
 from realm_jax.index.bm25 import open_bm25
 from realm_jax.index.generations import Manifest
+
+RECALL_AT = (1, 5, 20, 50, 100)
+_NAME = re.compile(r"[\w.-]+")
+_RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,9 +45,6 @@ class Asking:
       )
 
 
-_RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
-
-
 @dataclasses.dataclass(frozen=True)
 class System:
   """A system under evaluation, which finds passages of a corpus and may answer from them.
@@ -61,13 +63,34 @@ class System:
   opened: Opened | None = None
 
 
-def open_system(sources: Sources, asking: Asking) -> System:
-  """Opens the system to evaluate.
+class Evaluator(Protocol):
+  """A set of questions of one kind, from the files `inputs`."""
 
-  Raises:
-    FileNotFoundError: If a source is missing.
-    ValueError: If a source is not given, or the sources do not match each other.
-  """
+  @property
+  def inputs(self) -> Mapping[str, str]: ...
+
+  def evaluate(self, system: System) -> Evaluated:
+    """Asks a system and scores its answers."""
+    ...
+
+  def read(self, predictions: str) -> Evaluated:
+    """Scores the predictions of a file."""
+    ...
+
+
+def question_sets(questions: str) -> dict[str, str]:
+  """Returns the files of questions by name: of `nq=FILE,wq=FILE`, or of one file, named ""."""
+  items = [item.partition("=") for item in questions.split(",")]
+  if not all(_NAME.fullmatch(name) and file for name, _, file in items):
+    return {"": questions}
+  sets = {name: file for name, _, file in items}
+  if len(sets) < len(items):
+    raise ValueError(f"questions={questions} has two sets of one name; give each its own")
+  return sets
+
+
+def open_system(sources: Sources, asking: Asking) -> System:
+  """Opens the system to evaluate."""
   if not sources.passages:
     raise ValueError("--passages is missing; give the corpus to search, or --predictions")
   if sources.retriever == "bm25" and not sources.checkpoints:

@@ -11,7 +11,7 @@ import numpy as np
 from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import describe_missing, read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation import calibration, document_ranking, resampling
+from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.knowledge_base import learned
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Hit
@@ -126,7 +126,7 @@ def answerable(
     happened.append(any(has))
     probabilities.append(model.probability(features, len(hits)))
   both = {*happened} == {True, False}
-  return calibration.measure(np.array(probabilities), np.array(happened)) if both else None
+  return resampling.calibration(np.array(probabilities), np.array(happened)) if both else None
 
 
 def ranked(search: Search, text: str) -> dict[str, float]:

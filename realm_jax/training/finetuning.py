@@ -10,9 +10,8 @@ from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionMode
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions, sampled
-from realm_jax.evaluation import open_qa
-from realm_jax.evaluation.open_questions import OpenQuestions
-from realm_jax.evaluation.systems import Asking, System
+from realm_jax.evaluation.open_qa import OpenQuestions, score_names
+from realm_jax.evaluation.systems import RECALL_AT, Asking, System
 from realm_jax.foundations import choices
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.open_qa import OpenQaModel, SpanReaderConfig
@@ -216,8 +215,8 @@ class QuestionEvaluation:
     batch_size: int,
   ):
     dev_questions = sampled(read_questions(questions), config.max_dev_questions)
-    recall_at = [k for k in open_qa.RECALL_AT if k <= _RETRIEVED]
-    known = open_qa.score_names(dev_questions, width=min(_RETRIEVED, len(store)))
+    recall_at = [k for k in RECALL_AT if k <= _RETRIEVED]
+    known = score_names(dev_questions, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:
       raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
     self.metric = f"dev/{config.best_metric}"
@@ -244,8 +243,8 @@ class QuestionEvaluation:
     )
     system = System(self._store, {}, answerer.retrieve, answerer.answer)
     self._outcomes = self._questions.ask(system)
-    scores = self._questions.scored(self._outcomes, system).scores
-    return {f"dev/{name}": float(value) for name, value in open_qa.summary(scores).items()}
+    metrics = self._questions.scored(self._outcomes, system).summary()
+    return {f"dev/{name}": float(value) for name, value in metrics.items() if name != "groups"}
 
   def samples(self) -> str:
     """Returns the first questions with their latest answers and best passages as Markdown."""

@@ -13,8 +13,7 @@ import pydantic
 from fastapi import Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from realm_jax.answering.answerer import Answerer, Kind
-from realm_jax.answering.answerer import EditableCorpus
+from realm_jax.answering.answerer import Answerer, EditableCorpus, Kind
 from realm_jax.answering.explanation import Explanation
 from realm_jax.corpus.edits import Edits
 from realm_jax.text.wordpieces import MASK

@@ -82,7 +82,7 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
   )
   scores_BxN = np.asarray(queries_BxE) @ embeddings_NxE.T
   best_BxK = np.argsort(-scores_BxN, axis=1, kind="stable")[:, :20]
-  matcher = match_answers(questions, store=store, tokenizer=tokenizer)
+  matcher = match_answers(questions, store=store)
   holds_BxK = matcher.contains(np.arange(len(questions)), best_BxK)
   for k in (1, 5, 20):
     assert figures[f"recall@{k}"] == pytest.approx(holds_BxK[:, :k].any(axis=1).mean(), abs=1e-4)

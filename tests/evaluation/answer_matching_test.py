@@ -7,7 +7,12 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import answer_matching
-from realm_jax.evaluation.answer_matching import AnswerMatcher, match_answers
+from realm_jax.evaluation.answer_matching import (
+  AnswerMatcher,
+  find_labels,
+  match_answers,
+  warn_of_wide_answers,
+)
 from realm_jax.text import answer_tokens
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -28,9 +33,10 @@ def store(tmp_path_factory):
   return make_store(tmp_path_factory.mktemp("store"), TEXTS)
 
 
-def make_store(directory, texts, *, max_passage_length=32):
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=max_passage_length)
-  for uid, (text, ids) in enumerate(zip(texts, TOKENIZER.encode_batch(texts), strict=True)):
+def make_store(directory, texts, *, max_passage_length=32, tokenizer=TOKENIZER):
+  tokenizer.save(directory / "vocabulary")
+  writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=max_passage_length)
+  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
     writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
   writer.finish(counts={})
   return PassageStore(directory)
@@ -40,11 +46,9 @@ def question(*answers, regex=False):
   return Question(id="q", text="?", answers=answers, regex=regex)
 
 
-def found(store, *answers, regex=False, **settings):
+def found(store, *answers, regex=False):
   """Returns the rows that hold an answer, and each row's spans as wordpieces."""
-  matcher = match_answers(
-    [question(*answers, regex=regex)], store=store, tokenizer=TOKENIZER, **settings
-  )
+  matcher = match_answers([question(*answers, regex=regex)], store=store)
   (holds,) = matcher.contains(np.array([0]), np.arange(len(store))[np.newaxis])
   spans = {
     row: [tuple(span) for span in matcher.spans(0, row).tolist()]
@@ -86,12 +90,8 @@ def test_answers_that_the_vocabulary_lacks_are_found_in_the_text(store):
 def test_without_spaces_an_answer_may_stand_anywhere(tmp_path):
   pieces = ["タ", *(f"##{character}" for character in "ワーです")]
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=False)
-  texts = ["タワーです", "タワ"]
-  writer = PassageStoreWriter(tmp_path, tokenizer=tokenizer, max_passage_length=16)
-  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
-    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
-  writer.finish(counts={})
-  matcher = match_answers([question("タワー")], store=PassageStore(tmp_path), tokenizer=tokenizer)
+  store = make_store(tmp_path, ["タワーです", "タワ"], tokenizer=tokenizer)
+  matcher = match_answers([question("タワー")], store=store)
   assert matcher.contains(np.array([0]), np.array([[0, 1]])).tolist() == [[True, False]]
   assert matcher.spans(0, 0).tolist() == [[0, 2]]
 
@@ -105,6 +105,7 @@ def test_no_answer_runs_on_into_the_next_passage(tmp_path, regex):
 
 def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch):
   monkeypatch.setattr(answer_matching, "_ROWS_AT_ONCE", 7)
+  monkeypatch.setattr(answer_matching, "_OCCURRENCES_AT_ONCE", 5)
   random = np.random.default_rng(0)
   words = "the cat cats catfish sat . , 1969 july café in a xyz".split()
   texts = [" ".join(random.choice(words, size)) for size in random.integers(1, 12, 60)]
@@ -112,7 +113,7 @@ def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch):
   answers = [" ".join(random.choice(words, size)) for size in random.integers(1, 4, 50)]
   questions = [question(*answers[i : i + 2]) for i in range(0, 50, 2)]
   questions += [question(re.escape(answer), regex=True) for answer in answers]
-  matcher = match_answers(questions, store=store, tokenizer=TOKENIZER)
+  matcher = match_answers(questions, store=store)
   holds = matcher.contains(np.arange(len(questions)), np.tile(np.arange(60), (len(questions), 1)))
   for index, asked in enumerate(questions):
     for row, text in enumerate(texts):
@@ -135,12 +136,9 @@ def test_a_label_is_an_answer_that_the_text_has(tmp_path, strip_accents):
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=strip_accents)
   texts = ["".join(random.choice(parts, 14)) for _ in range(200)]
   answers = ["".join(random.choice(parts, size)) for size in random.integers(1, 4, 100)]
-  writer = PassageStoreWriter(tmp_path, tokenizer=tokenizer, max_passage_length=64)
-  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
-    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
-  writer.finish(counts={})
-  asked, store = [question(answer) for answer in answers], PassageStore(tmp_path)
-  matcher = match_answers(asked, store=store, tokenizer=tokenizer)
+  store = make_store(tmp_path, texts, max_passage_length=64, tokenizer=tokenizer)
+  asked = [question(answer) for answer in answers]
+  matcher = match_answers(asked, store=store)
   holds = matcher.contains(np.arange(100), np.tile(np.arange(200), (100, 1)))
   differ = [
     (answer, text)
@@ -153,7 +151,7 @@ def test_a_label_is_an_answer_that_the_text_has(tmp_path, strip_accents):
 
 def test_labels_come_back_from_arrays(store):
   asked = [question("cat", "mat"), question("dog"), question("19.9", regex=True), question("cat")]
-  before = match_answers(asked, store=store, tokenizer=TOKENIZER)
+  before = match_answers(asked, store=store)
   arrays = before.arrays()
   assert {array.dtype.name for array in arrays.values()} == {"int32"}
   again = AnswerMatcher.from_arrays(arrays)
@@ -170,3 +168,44 @@ def test_labels_come_back_from_arrays(store):
     AnswerMatcher.from_arrays({**arrays, "occurrences": arrays["occurrences"][:3]})
   with pytest.raises(ValueError, match=r"not labels of questions: KeyError\('occurrences'\)"):
     AnswerMatcher.from_arrays({})
+
+
+LETTERS = WordPieceTokenizer([*SPECIAL_TOKENS, *"a b c d e f ##f".split()])
+
+
+@pytest.fixture
+def letters(tmp_path):
+  return make_store(tmp_path, ["A b c d.", "E f ff."], tokenizer=LETTERS)
+
+
+def asked(*questions):
+  return [
+    Question(id=str(number), text="f [MASK] f", answers=answers)
+    for number, answers in enumerate(questions)
+  ]
+
+
+@pytest.mark.parametrize(
+  ("answers", "told"),
+  [
+    ([("a",), ("b c",), ("zzz",)], None),
+    ([("a b c",), ("b",)], "1 of 2 questions have only answers wider than max_span_width=2, such"),
+    # Wordpieces count, not words; one that is narrow enough will do.
+    ([("E f ff",), ("a b c", "d"), ("e f", "a b c")], "'E f ff' (4 wordpieces)"),
+    ([("A b c",), ("a b c d",)], "2 of 2 questions"),
+    ([("A b c",), ("a b c d",)], "max_span_width=4 holds all"),
+  ],
+)
+def test_answers_wider_than_the_reader_gives_are_counted(answers, told, letters, caplog):
+  questions = asked(*answers)
+  labels = find_labels(questions, file="q.jsonl", store=letters, query_length=8)
+  caplog.clear()
+  warn_of_wide_answers(questions, labels, max_span_width=2)
+  assert told in caplog.text if told else not caplog.text
+
+
+@pytest.mark.parametrize(("query_length", "longer"), [(5, 0), (4, 1)])
+def test_a_mask_counts_as_one_wordpiece_of_a_question(query_length, longer, letters, caplog):
+  with caplog.at_level("INFO"):
+    find_labels(asked(("a",)), file="q.jsonl", store=letters, query_length=query_length)
+  assert f"{longer} are longer than query_length={query_length}" in caplog.text

@@ -94,4 +94,4 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="session")
 def match(store):
   """`match(questions)` looks for their answers in the passages."""
-  return lambda questions: match_answers(questions, store=store, tokenizer=TOKENIZER)
+  return lambda questions: match_answers(questions, store=store)

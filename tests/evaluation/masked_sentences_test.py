@@ -5,8 +5,8 @@ import numpy as np
 from realm_jax.answering.mask_filler import FilledMask
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.devices.datatypes import SearchResults
-from realm_jax.evaluation import open_qa
 from realm_jax.evaluation.masked_sentences import predict, rank_passages, scores
+from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
@@ -90,24 +90,20 @@ def run(*, filler=None, without_retrieval=False):
 
 
 def figures(predictions, *, recall_at):
-  groups = open_qa.own_groups([p.question for p in predictions])
-  return open_qa.summary(scores(predictions, recall_at=recall_at), groups=groups)
+  found, questions = scores(predictions, recall_at=recall_at), [p.question for p in predictions]
+  return Evaluated(measured={}, scores=found, questions=questions).summary()
+
+
+SAID = ["pound", "zurich", "zur old", "euro", "euro", "pound is of"]
 
 
 def test_each_question_has_one_prediction_in_order():
   predictions = run()
   assert [p.question for p in predictions] == [t.question for t in TOLD]
-  assert [p.filled.answer for p in predictions] == [
-    "pound",
-    "zurich",
-    "zur old",
-    "euro",
-    "euro",
-    "pound is of",
-  ]
-  assert [p.filled.exact_match for p in predictions] == [True, True, False, False, True, False]
+  assert [p.prediction for p in predictions] == SAID
+  assert [p.exact_match for p in predictions] == [True, True, False, False, True, False]
   assert [p.rank for p in predictions] == [2, None, None, 1, 2, 1]
-  assert {p.filled.probability for p in predictions} == {0.25}
+  assert {p.probability for p in predictions} == {0.25}
 
 
 def test_figures_are_means_over_all_and_over_each_group():

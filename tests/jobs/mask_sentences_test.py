@@ -77,4 +77,4 @@ def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus, capsys):
   compared = [line for line in capsys.readouterr().out.splitlines() if "+0.0000" in line]
   assert [line.split(" | ")[1] for line in compared] == ["recall@1", "recall@2"]
   record = json.loads((tmp_path / "one" / "predictions.jsonl").read_text().splitlines()[0])
-  assert record["rank"] == 1 and "answer" not in record
+  assert record["rank"] == 1 and "prediction" not in record

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from realm_jax.evaluation import calibration
+from realm_jax.evaluation import resampling
 from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web.listening import LimitSettings
@@ -153,5 +153,5 @@ def test_without_time_it_is_not_learned(trained, tmp_path):
 )
 def test_figures_of_probabilities(probabilities, happened, auroc, error):
   values, truth = np.array(probabilities), np.array(happened, bool)
-  assert calibration.auroc(values, truth) == pytest.approx(auroc)
-  assert calibration.calibration_error(values, truth) == pytest.approx(error)
+  assert resampling.auroc(values, truth) == pytest.approx(auroc)
+  assert resampling.calibration_error(values, truth) == pytest.approx(error)

@@ -13,14 +13,12 @@ from realm_jax.checkpoints.orbax_files import DamagedCheckpointError, steps
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import result_card, run_comparison
-from realm_jax.evaluation.evaluator import Evaluator, question_sets
-from realm_jax.evaluation.judged_queries import JudgedQueries
+from realm_jax.evaluation.document_ranking import JudgedQueries
 from realm_jax.evaluation.masked_sentences import MaskedSentences
-from realm_jax.evaluation.open_questions import Format, OpenQuestions
-from realm_jax.evaluation.systems import Asking, open_system
+from realm_jax.evaluation.open_qa import Format, OpenQuestions
+from realm_jax.evaluation.systems import Asking, Evaluator, open_system, question_sets
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
-from realm_jax.index.fused_searcher import Fusion
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.training.train_loop import StopSignal
 
@@ -41,10 +39,6 @@ class Following:
   follow: bool = False
   until_step: int | None = None
   poll_seconds: float = 5.0
-
-  def __post_init__(self):
-    if self.until_step is not None and not self.follow:
-      raise ValueError(f"until_step={self.until_step} would do nothing without --follow=true")
 
 
 def evaluate(
@@ -91,49 +85,40 @@ def evaluate(
   Returns:
     The metrics, overall and by group, or those of each set by name; of the last generation if a
     training is followed.
-
-  Raises:
-    FileNotFoundError: If an input is missing.
-    ValueError: If checkpoint, corpus, index and questions do not match, or a setting would do
-      nothing.
   """
   if output is not None:
     result_card.EVALUATION.check(output)
-  given = {
-    "predictions": predictions,
-    "train_questions": train_questions,
-    "formats": formats,
-    "max_questions": max_questions,
-  }
-  changed = [name for name, value in given.items() if value]
-  for settings in (asking, sources, sources.fusion):
-    default = type(settings)()
-    changed += [
-      n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
-    ]
+  if output is None and (formats or against):
+    raise ValueError("--formats and --against need a directory; give --output")
   if against is not None:
     run_comparison.sets_of(against)  # not after hours of evaluation
   if qrels is not None and sources.retriever == "hybrid":
     sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
-  if following.follow:
-    unused = [*changed, *["against"] * (against is not None)]
-    _check_followed(sources, unused, output=output)
-  evaluators = {
-    name: _evaluator(
-      file,
-      qrels=qrels,
+  if following.follow and not (sources.checkpoints and sources.index and output):
+    raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
+
+  def answers_of(file: str) -> list[str]:
+    return [answer for question in read_questions(file) for answer in question.answers]
+
+  def questions_in(file: str) -> Evaluator:
+    if qrels is not None:
+      grades = read_judgements(qrels)
+      queries = sampled(read_queries(file, grades), max_questions)
+      inputs = {"queries": file, "judgements": qrels}
+      grades = {query.id: grades[query.id] for query in queries}
+      return JudgedQueries(inputs=inputs, questions=queries, grades=grades, asking=asking)
+    asked = sampled(read_questions(file), max_questions)
+    if asked[0].span is not None:
+      return MaskedSentences(inputs={"masked sentences": file}, questions=asked, asking=asking)
+    return OpenQuestions(
+      inputs={"questions": file},
+      questions=asked,
       asking=asking,
-      train_questions=train_questions,
+      train_answers=None if train_questions is None else answers_of(train_questions),
       formats=formats,
-      max_questions=max_questions,
     )
-    for name, file in question_sets(questions).items()
-  }
-  for evaluator in evaluators.values():
-    _check_used(changed, evaluator)
-  needing = {"formats": formats, "against": against}
-  if output is None and (names := [f"--{name}" for name, value in needing.items() if value]):
-    raise ValueError(f"{', '.join(names)} without a directory; give --output")
+
+  evaluators = {name: questions_in(file) for name, file in question_sets(questions).items()}
 
   def evaluated(of: Sources, output: str | None) -> dict:
     """Opens the system once for all sets; returns the metrics, by set if there are several."""
@@ -151,57 +136,6 @@ def evaluate(
       print(run_comparison.compare(output, against), flush=True)
     return found
   return _follow(lambda of: evaluated(of, None), sources, following=following, output=output)
-
-
-def _evaluator(
-  file: str,
-  *,
-  qrels: str | None,
-  asking: Asking,
-  train_questions: str | None,
-  formats: Sequence[Format],
-  max_questions: int | None,
-) -> Evaluator:
-  if qrels is not None:
-    grades = read_judgements(qrels)
-    return JudgedQueries(
-      inputs={"queries": file, "judgements": qrels},
-      questions=read_queries(file, grades),
-      grades=grades,
-      asking=asking,
-    )
-  questions = sampled(read_questions(file), max_questions)
-  if questions[0].span is not None:
-    return MaskedSentences(inputs={"masked sentences": file}, questions=questions, asking=asking)
-  return OpenQuestions(
-    inputs={"questions": file},
-    questions=questions,
-    asking=asking,
-    train_answers=None if train_questions is None else _answers(train_questions),
-    formats=formats,
-  )
-
-
-def _answers(questions: str) -> list[str]:
-  return [answer for question in read_questions(questions) for answer in question.answers]
-
-
-def _check_used(changed: Sequence[str], evaluator: Evaluator) -> None:
-  if "predictions" in changed:
-    what, used = f"{evaluator.kind} and --predictions", {"predictions", *evaluator.settings_read}
-  else:
-    system = (field.name for of in (Sources, Fusion) for field in dataclasses.fields(of))
-    what, used = evaluator.kind, {*evaluator.settings, *system}
-  if names := [f"--{name}" for name in changed if name not in used]:
-    raise ValueError(f"with {what}, {', '.join(names)} would do nothing; omit it")
-
-
-def _check_followed(sources: Sources, changed: Sequence[str], *, output: str | None) -> None:
-  if not (sources.checkpoints and sources.index and output):
-    raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
-  if names := {"predictions", "formats", "step", "generation", "against"}.intersection(changed):
-    flags = ", ".join(f"--{name}" for name in sorted(names))
-    raise ValueError(f"with --follow, {flags} would do nothing; omit it")
 
 
 def _follow(

@@ -34,15 +34,6 @@ class SecondModel:
   second_step: int | None = None
   second_generation: int | None = None
 
-  def __post_init__(self):
-    given = {"second_index": self.second_index, "second_generation": self.second_generation}
-    unused = [f"--{name}" for name, value in given.items() if value is not None]
-    if unused and self.second_checkpoints is None and self.second_step is None:
-      raise ValueError(
-        f"{', '.join(unused)} would do nothing without a second model; give --second_checkpoints "
-        "or --second_step"
-      )
-
   def sources(self, first: Sources) -> tuple[Sources, ...]:
     """Returns the sources of the second model, given those of the first; empty if there is none."""
     if self.second_checkpoints is None and self.second_step is None:
@@ -84,11 +75,6 @@ def serve(
     host: Address to listen on; 0.0.0.0 is every address of this machine.
     port: Port to listen on; 0 chooses a free one, which the printed address shows.
     limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
-
-  Raises:
-    FileNotFoundError: If an input is missing.
-    ValueError: If the inputs do not match, the port is taken, or FastAPI or uvicorn is not
-      installed.
   """
   if missing := sources.missing():
     raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
@@ -119,10 +105,7 @@ def serve(
 def _examples(path: str, number: int) -> list[tuple[str, str]]:
   questions = read_questions(path)
   drawn = random.Random(0).sample(questions, min(number, len(questions)))
-  return [
-    (question.masked_text if question.span else question.text, question.answer)
-    for question in drawn
-  ]
+  return [(question.masked_text, question.answer) for question in drawn]
 
 
 def _sentences(store: StoredPassages) -> Iterator[tuple[str, str]]:

@@ -66,12 +66,7 @@ class LearningConfig:
   def tokenizer(
     self, directory: str, *, learn: Callable[..., tokenization.WordPieceTokenizer]
   ) -> tokenization.WordPieceTokenizer:
-    """Reads the vocabulary, or else learns and writes it.
-
-    Raises:
-      FileNotFoundError: If there is none, and none is to be learned.
-      ValueError: If the one that is there is not what would be learned.
-    """
+    """Reads the vocabulary, or else learns and writes it."""
     if (
       self.vocab_size is None
       or (object_store.absolute(directory) / tokenization.VOCABULARY_FILE).exists()
@@ -132,10 +127,6 @@ def prepare_corpus(
 
   Returns:
     The metadata of the store.
-
-  Raises:
-    FileNotFoundError: If the input or the vocabulary is missing.
-    ValueError: If the input has no text, or a setting or the format of a file is invalid.
   """
   if chunking.max_passage_length < _LEAST_PASSAGE_LENGTH:
     raise ValueError(
@@ -143,9 +134,6 @@ def prepare_corpus(
       f"{_LEAST_PASSAGE_LENGTH}"
     )
   CORPUS.check(output)
-  other = {"num_workers": num_workers > 1} if engine == "beam" else dataclasses.asdict(beam)
-  if unused := [f"--{name}" for name, given in other.items() if given]:
-    raise ValueError(f"{', '.join(unused)} would do nothing with engine={engine!r}; omit it")
   if learning.vocab_size is None:
     tokenization.load(vocabulary)  # refused before anything is read
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma

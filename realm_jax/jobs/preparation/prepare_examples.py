@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.answerable_queries import AnswerableConfig, AnswerableQueries
 from realm_jax.data.questions import read_questions
-from realm_jax.evaluation.question_labels import find_labels
+from realm_jax.evaluation.answer_matching import find_labels
 from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import WordPieces
@@ -49,18 +48,10 @@ class ExampleSettings:
     choices.check_fields(self)
 
   def data(self, task: str) -> DataConfig:
-    """Returns the data configuration of a task.
-
-    Raises:
-      ValueError: If a setting is of another task.
-    """
+    """Returns the data configuration of a task."""
     kind = {"masked_queries": MaskedQueryData, "questions": QuestionData}.get(task, PairData)
     names = {field.name for field in dataclasses.fields(kind)}
-    data = kind(**{k: v for k, v in vars(self).items() if k in names and v is not None})
-    changed = [name for name, value in vars(self).items() if value != getattr(type(self), name)]
-    if unused := [f"--{name}" for name in changed if name not in data.settings()]:
-      raise ValueError(f"{', '.join(unused)} would do nothing with task={task!r}; omit it")
-    return data
+    return kind(**{k: v for k, v in vars(self).items() if k in names and v is not None})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +59,7 @@ class ReadingOrder:
   """The number and order of the examples.
 
   Attributes:
-    num_epochs: Number of passes over the corpus, if shuffled.
+    num_epochs: Number of passes over the corpus, if shuffled and without `num_examples`.
     num_examples: Examples per stream; "corpus" may have fewer. None lets `num_epochs` decide.
     order: "shuffled", for training, or "corpus", one pass in order for evaluation.
     seed: Seeds order and masks.
@@ -84,11 +75,6 @@ class ReadingOrder:
   def __post_init__(self):
     choices.check_fields(self)
     choices.check_counts(self, "num_epochs", "num_examples", "data_streams")
-    if self.num_epochs > 1 and (self.order == "corpus" or self.num_examples is not None):
-      raise ValueError(
-        f"num_epochs={self.num_epochs} would do nothing with order={self.order!r} and "
-        f"num_examples={self.num_examples}; omit it"
-      )
 
   def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
     """Yields the parts of each stream, up to the number of rows wanted."""
@@ -139,10 +125,6 @@ def prepare_examples(
       out.
     settings: The settings of the training.
     answerable: Which masked queries to keep.
-
-  Raises:
-    FileNotFoundError: If the corpus or the vocabulary is missing.
-    ValueError: If a setting is invalid, the corpus yields no examples, or the passages no answers.
   """
   object_store.check_local(output=output)
   prepared_examples.EXAMPLES.check(output)
@@ -164,14 +146,9 @@ def prepare_examples(
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   examples, labels = Examples(data=data, source=corpus, vocabulary=vocabulary), None
   if passages is not None and isinstance(data, QuestionData):
-    questions, store = read_questions(corpus), PassageStore(passages)
+    questions, store = read_questions(corpus), open_corpus(passages)
     examples = question_examples(questions, data=data, source=corpus, store=store)
-    labels = find_labels(
-      questions,
-      file=corpus,
-      store=store,
-      query_length=data.query_length,
-    )
+    labels = find_labels(questions, file=corpus, store=store, query_length=data.query_length)
   selected = _answerable(answerable, wordpieces.load(vocabulary))
   with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)

@@ -58,15 +58,11 @@ def build_index(
       intact; a damaged one is rebuilt.
 
   Raises:
-    FileNotFoundError: If the corpus is missing, or the checkpoint without `follow`.
-    ValueError: If the vocabularies of checkpoint and corpus differ.
     DirectoryInUseError: If another job publishes to the index.
     ForeignGenerationError: If the index has generations of another corpus, vocabulary or run.
   """
   if follow and step is not None:
     raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
-  if until_step is not None and not follow:
-    raise ValueError(f"until_step={until_step} would do nothing without --follow=true")
   generations.INDEX.check(index)
   publication.check_unfinished(index)
   store = PassageStore(passages)
@@ -177,13 +173,7 @@ class _Publisher:
     return manifest.training_step if ours else None
 
   def publish(self, *, step: int | None) -> None:
-    """Embeds the corpus with the checkpoint of `step` and publishes the next generation.
-
-    Raises:
-      FileNotFoundError: If the checkpoint does not exist.
-      ForeignGenerationError: If the index has generations of another run.
-      RuntimeError: If another process could not embed its part.
-    """
+    """Embeds the corpus with the checkpoint of `step` and publishes the next generation."""
     started = time.perf_counter()
     try:
       saved = saved_models.load(self.checkpoints, step=step)

@@ -8,14 +8,16 @@ import jax
 
 from realm_jax.answering.open_answerer import question_model
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
-from realm_jax.checkpoints.matching_generations import generation_made_by
-from realm_jax.checkpoints.opening import open_corpus
+from realm_jax.checkpoints.opening import generation_made_by, open_corpus
+from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation.answer_matching import AnswerMatcher
-from realm_jax.evaluation.question_labels import find_labels, warn_of_wide_answers
+from realm_jax.evaluation.answer_matching import (
+  AnswerMatcher,
+  find_labels,
+  warn_of_wide_answers,
+)
 from realm_jax.models.encoder import EncoderConfig, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever

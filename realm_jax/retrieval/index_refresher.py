@@ -8,6 +8,7 @@ reported and skipped. The old one stays in use. A mismatched generation is an er
 no old one.
 """
 
+import collections
 import dataclasses
 import math
 import threading
@@ -102,25 +103,6 @@ class RefreshConfig:
       )
 
 
-class _Tries:
-  """When a generation may be loaded again after a failure."""
-
-  def __init__(self, delay: float):
-    self._delay = delay
-    self._failures: dict[int, int] = {}
-    self._next: dict[int, float] = {}
-
-  def failed(self, generation: int, *, forever: bool) -> None:
-    """Notes a failure."""
-    count = self._failures[generation] = self._failures.get(generation, 0) + 1
-    delay = min(self._delay * 2 ** min(count - 1, 16), _LONGEST_DELAY)
-    self._next[generation] = math.inf if forever else time.monotonic() + delay
-
-  def may_begin(self, generation: int) -> bool:
-    """Returns whether to try now."""
-    return time.monotonic() >= self._next.get(generation, 0.0)
-
-
 class IndexRefresher:
   """Keeps the newest loadable generation, or without `watch` the first one, ready to be searched.
 
@@ -133,7 +115,9 @@ class IndexRefresher:
     # The number of the try and the generation: chosen by the first process, loaded by all.
     self._choice: tuple[int, int] | None = None
     self._state = _LOADING  # of the choice, in this process
-    self._tries, self._num_tries = _Tries(config.poll_seconds), 0
+    self._num_tries = 0
+    self._failures: collections.Counter[int] = collections.Counter()  # by generation
+    self._next_try: dict[int, float] = {}
     self._generations = generations
     self._config = config
     self._watching = watch
@@ -232,9 +216,13 @@ class IndexRefresher:
 
   def _give_up(self, *, forever: bool) -> None:
     """Ends a try in the first process; the others follow when they are told."""
-    if self._choice is not None:
-      self._tries.failed(self._choice[1], forever=forever)
-      self._choose(None)
+    if self._choice is None:
+      return
+    generation, longer = self._choice[1], 2 ** min(self._failures[self._choice[1]], 16)
+    self._failures[generation] += 1
+    delay = math.inf if forever else min(self._config.poll_seconds * longer, _LONGEST_DELAY)
+    self._next_try[generation] = time.monotonic() + delay
+    self._choose(None)
 
   def before_step(self, step: int, *, stop: Callable[[], bool]) -> Iterator[LoadedGeneration]:
     """Swaps in a generation that is ready, and applies `when_late` if the index is too old.
@@ -305,7 +293,7 @@ class IndexRefresher:
     if newest is None or (known and newest <= known.generation):
       return
     with self._changed:
-      if self._tries.may_begin(newest):
+      if time.monotonic() >= self._next_try.get(newest, 0.0):
         self._num_tries += 1
         self._choose((self._num_tries, newest))
 

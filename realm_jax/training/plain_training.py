@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -47,9 +48,16 @@ class PlainTraining(TrainingConfig, abc.ABC):
     """Returns the train step and the layout of the train state."""
 
   def train(
-    self, workdir: str, *, store: PassageStore, source: str, warm_starts: Sequence[WarmStart]
+    self,
+    workdir: str,
+    *,
+    passages: str,
+    prepared: str | None = None,
+    warm_starts: Sequence[WarmStart],
   ) -> None:
     """Trains in a working directory, on examples from a corpus or prepared from it."""
+    store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+    source = passages if prepared is None else prepared
     examples = Examples(data=self.data, source=source, vocabulary=store.vocabulary_directory)
     description = self.describe(store)
     description.check_sizes(store.vocabulary)

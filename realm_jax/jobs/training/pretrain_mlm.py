@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.training.plain_training import MaskedLmTraining
 from realm_jax.training.training_run import WarmStart
 
@@ -29,5 +28,4 @@ def pretrain_mlm(
     FileNotFoundError: If the corpus is missing.
     ValueError: If sizes do not match each other.
   """
-  store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  masked_lm.train(workdir, store=store, source=passages, warm_starts=warm_starts)
+  masked_lm.train(workdir, passages=passages, warm_starts=warm_starts)

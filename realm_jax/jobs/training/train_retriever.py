@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.training_run import WarmStart
 
@@ -29,6 +28,4 @@ def train_retriever(
     FileNotFoundError: If the corpus is missing.
     ValueError: If sizes do not match each other.
   """
-  store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  source = passages if examples is None else examples
-  contrastive.train(workdir, store=store, source=source, warm_starts=warm_starts)
+  contrastive.train(workdir, passages=passages, prepared=examples, warm_starts=warm_starts)

@@ -55,11 +55,7 @@ class Fusion:
     return dataclasses.replace(self, neighbours=0.25)
 
   def check_neighbours(self, num_passages: int) -> None:
-    """Checks that all passages are scored if neighbours are wanted.
-
-    Raises:
-      ValueError: If there are too many.
-    """
+    """Checks that all passages are scored if neighbours are wanted."""
     if self.neighbours and num_passages > MOST_SCORED:
       raise ValueError(
         f"neighbours={self.neighbours} needs the scores of all passages; {num_passages:,} are more "

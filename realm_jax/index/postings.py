@@ -169,7 +169,8 @@ class Postings:
 
   def term(self, place: int) -> bytes:
     """Returns the spelling of a term."""
-    return _term(self.spelling, self.spelling_ends, place)
+    start = self.spelling_ends[place - 1] if place else 0
+    return self.spelling[start : self.spelling_ends[place]].tobytes()
 
   def language_among(self, languages: Sequence[str]) -> np.ndarray:
     """Returns the place `[N]` of each text's language in others that include it."""
@@ -219,11 +220,7 @@ class Postings:
     return rows[new], np.diff(new, append=len(rows))
 
   def save(self, directory: str, *, identity: str = "") -> None:
-    """Writes the postings to a new directory, or in place of others.
-
-    Args:
-      identity: Identifies the texts.
-    """
+    """Writes the postings to a new directory, or in place of others; `identity` is the texts'."""
     with atomic_files.new_directory(directory, kind=KIND) as unfinished:
       for name in _ARRAYS:
         np.save(os.path.join(unfinished, f"{name}.npy"), getattr(self, name), allow_pickle=False)
@@ -334,7 +331,3 @@ def open_or_build(
       "cannot save the BM25 index in %s, it will be built again: %s", directory, error
     )
   return postings
-
-
-def _term(spelling: np.ndarray, ends: np.ndarray, place: int) -> bytes:
-  return spelling[ends[place - 1] if place else 0 : ends[place]].tobytes()

@@ -196,12 +196,7 @@ class Segment:
 
   @classmethod
   def open(cls, path: str) -> "Segment":
-    """Maps the segment in a file into memory.
-
-    Raises:
-      FileNotFoundError: If there is none.
-      ValueError: If it is damaged.
-    """
+    """Maps the segment in a file into memory."""
     arrays, metadata = array_file.open_mapped(path)
 
     def strings(name: str) -> Strings:

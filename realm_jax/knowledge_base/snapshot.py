@@ -70,7 +70,8 @@ class Snapshot:
   @functools.cached_property
   def live_N(self) -> np.ndarray:
     """Which passages of all segments are of live documents."""
-    return self._passages(self.live)
+    parts = [s.of_passages(mask) for s, mask in zip(self.segments, self.live, strict=True)]
+    return np.concatenate([np.zeros(0, bool), *parts])
 
   @property
   def num_documents(self) -> int:
@@ -164,14 +165,7 @@ class Snapshot:
     return Bm25Retriever([segment.postings for segment in self.segments], live=self.live_N)
 
   def matching(self, where: Where) -> Matching | None:
-    """Returns a function that tells which of some passages `[R]` satisfy all conditions.
-
-    Returns:
-      The function, or None if there is no condition.
-
-    Raises:
-      ValueError: If no document has one of the fields, and its condition needs it.
-    """
+    """Returns what tells which of some passages `[R]` satisfy all conditions; None if all do."""
     if not where:
       return None
     if not isinstance(where, Mapping):
@@ -261,8 +255,6 @@ class Snapshot:
 
     Args:
       by: What to rank by; None takes that of the settings. Without an encoder there are only words.
-      exact: Whether to read all embeddings instead of those in the nearest cells.
-      question_E: The embedding of the question, if it is known.
     """
     if not self.segments:
       return np.zeros(0, np.intp), np.zeros(0, np.float32)
@@ -360,10 +352,6 @@ class Snapshot:
   @functools.cached_property
   def _firsts(self) -> list[int]:
     return [0, *itertools.accumulate(segment.num_passages for segment in self.segments)]
-
-  def _passages(self, masks: Sequence[np.ndarray]) -> np.ndarray:
-    parts = [s.of_passages(mask) for s, mask in zip(self.segments, masks, strict=True)]
-    return np.concatenate([np.zeros(0, bool), *parts])
 
 
 def _best_rows(scores: np.ndarray, k: int) -> np.ndarray:

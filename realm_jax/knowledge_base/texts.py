@@ -29,7 +29,9 @@ _ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
 }
 # What is no word, such as a long address, counts as several.
 _RUN = regex.compile(rf"(?P<unspaced>[{scripts.UNSPACED}]+)|[^\s{scripts.UNSPACED}]{{1,50}}")
-_ASCII_WORD = re.compile(r"\S{1,50}")  # the same, several times as fast
+_SPACED_WORD = re.compile(r"\S{1,50}")  # the same, several times as fast
+_UNSPACED = regex.compile(f"[{scripts.UNSPACED}]")
+_SHORT = 10  # characters a word of a document that may be one passage
 
 
 class TextReader:
@@ -137,7 +139,10 @@ def cutter(*, words: int) -> Callable[[Document, str], list[str]]:
   config = chunking.ChunkingConfig(max_passage_length=words + room)
 
   def cut(document: Document, language: str) -> list[str]:
-    text, raw = document.text, document.text.encode()
+    text = document.text
+    if len(text) <= _SHORT * words and _num_words(text) <= words:
+      return [text.strip()]
+    raw = text.encode()
     sentences = [
       _with_words(raw[start:limit].decode(), start, most=words)
       for start, limit in sentence_spans(text, language=language)
@@ -151,13 +156,8 @@ def cutter(*, words: int) -> Callable[[Document, str], list[str]]:
 
 def _with_words(text: str, start: int, *, most: int) -> chunking.TokenizedSentence:
   """Returns a sentence, with the places of its words only if it has to be split."""
-  if text.isascii():
-    count = len(_ASCII_WORD.findall(text))
-    spans = [match.span() for match in _ASCII_WORD.finditer(text)] if count > most else []
-  else:
-    spans = [span for run in _RUN.finditer(text) for span in _word_spans(run)]
-    count = len(spans)
-  spans = to_byte_offsets(text, spans if count > most else [])
+  count = _num_words(text)
+  spans = to_byte_offsets(text, _word_spans(text) if count > most else [])
   borders = np.array(spans, np.int64).reshape(-1, 2)
   return chunking.TokenizedSentence(
     start=start,
@@ -168,7 +168,14 @@ def _with_words(text: str, start: int, *, most: int) -> chunking.TokenizedSenten
   )
 
 
-def _word_spans(run: regex.Match) -> list[tuple[int, int]]:
-  if run.lastgroup != "unspaced":
-    return [run.span()]
-  return [(run.start() + a, run.start() + b) for a, b in segments(run[0])]
+def _num_words(text: str) -> int:
+  is_spaced = text.isascii() or not _UNSPACED.search(text)
+  return len(_SPACED_WORD.findall(text) if is_spaced else _word_spans(text))
+
+
+def _word_spans(text: str) -> list[tuple[int, int]]:
+  spans = []
+  for run in _RUN.finditer(text):
+    inner = segments(run[0]) if run.lastgroup == "unspaced" else [(0, len(run[0]))]
+    spans += [(run.start() + a, run.start() + b) for a, b in inner]
+  return spans

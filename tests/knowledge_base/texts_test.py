@@ -30,3 +30,9 @@ def test_words_are_counted_where_no_spaces_are_between_them(language, words):
   found = texts.cutter(words=50)(Document(id="d", title="", text=text), language)
   assert "".join(found) == text
   assert len(found) <= -(-len(words) * 20 // 50) + 1
+
+
+def test_a_document_of_few_words_is_one_passage():
+  cut = texts.cutter(words=5)
+  for text in ("", "Moss\n grows.  It is tall.", "Moss grows!Oaks are tall, too.", "Ŵ. Ŵ! 苔"):
+    assert cut(Document(id="d", title="", text=text), "en") == [text]

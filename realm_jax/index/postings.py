@@ -5,6 +5,7 @@ who search.
 """
 
 import bisect
+import collections
 import dataclasses
 import functools
 import itertools
@@ -26,6 +27,7 @@ KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(
 FORMAT = 5  # changes with the terms of any text
 _PREFIX = 8  # bytes of a term
 _FEW_TERMS = 4096
+_KEY_BITS = 63
 _BREAK = -1  # follows the last word of each text
 
 
@@ -77,12 +79,12 @@ class Postings:
       language_of: That of each text; None detects it.
     """
     analyzer = Analyzer(languages)
-    ids: dict[str, int] = {}
+    ids = collections.defaultdict[str, int](itertools.count().__next__)
     words, starts, language = array("i"), array("q", [0]), array("B")
     given = itertools.repeat(None) if language_of is None else language_of
     for text, known in zip(texts, given):  # noqa: B905 (one may be endless)
       found, terms = analyzer.analyze(text, language=known)
-      words.extend([ids.setdefault(term, len(ids)) for term in terms])
+      words.extend(map(ids.__getitem__, terms))
       words.append(_BREAK)
       starts.append(len(words))
       language.append(analyzer.languages.index(found))
@@ -131,33 +133,34 @@ class Postings:
     language: np.ndarray,
   ) -> "Postings":
     """Inverts texts whose words are numbered as in `terms`."""
-    from scipy import sparse  # late, because searching does not need it
-
-    used = np.unique(words[words != _BREAK])
-    order = sorted(used.tolist(), key=terms.__getitem__)
+    used = np.zeros(len(terms) + 1, bool)
+    used[words] = True
+    order = sorted(np.flatnonzero(used[:_BREAK]).tolist(), key=terms.__getitem__)
     place = np.full(len(terms) + 1, _BREAK, np.int32)
     place[order] = np.arange(len(order))
     words = place[words]
-    at = np.flatnonzero(words != _BREAK)
-    row = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts) - 1)
-    by_term = sparse.coo_array(
-      (np.ones(len(at), np.int32), (row, words[at])), shape=(len(starts) - 1, len(order))
-    ).tocsc()
-    pair_offsets, next_words, next_rows = _pairs(words, starts, len(order))
+    row = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
+    is_word, borders = words != _BREAK, np.arange(len(order) + 1, dtype=np.int32)
+    term, rows = _sorted(words[is_word], row[is_word])
+    new = np.append(True, (term[1:] != term[:-1]) | (rows[1:] != rows[:-1]))
+    new = np.flatnonzero(new[: len(term)])
+    counts = np.diff(new, append=len(term))
+    is_pair = is_word[:-1] & is_word[1:]
+    first, *following = _sorted(words[:-1][is_pair], words[1:][is_pair], row[:-1][is_pair])
     return cls(
       languages=languages,
       spelling=np.frombuffer(b"".join(terms[t] for t in order), np.uint8),
       spelling_ends=np.cumsum([len(terms[t]) for t in order], dtype=np.int64),
       prefixes=prefixes_of(terms[t] for t in order),
-      offsets=by_term.indptr.astype(np.int64),
-      rows=by_term.indices.astype(np.int32),
-      counts=by_term.data.astype(np.min_scalar_type(by_term.data.max(initial=0))),
+      offsets=term[new].searchsorted(borders),
+      rows=rows[new],
+      counts=counts.astype(np.min_scalar_type(counts.max(initial=0))),
       words=words,
       starts=starts,
       language=language,
-      pair_offsets=pair_offsets,
-      next_words=next_words,
-      next_rows=next_rows,
+      pair_offsets=first.searchsorted(borders),
+      next_words=following[0],
+      next_rows=following[1],
     )
 
   def __len__(self) -> int:
@@ -264,23 +267,26 @@ class Postings:
     return found
 
 
-def _pairs(words: np.ndarray, starts: np.ndarray, num_terms: int) -> tuple[np.ndarray, ...]:
-  """Returns `pair_offsets`, `next_words` and `next_rows` of texts."""
-  at = np.flatnonzero((words[:-1] != _BREAK) & (words[1:] != _BREAK))
-  at = at.astype(np.min_scalar_type(-len(words)))  # half of the memory
-  at = at[_sorted_by(words[at + 1], num_terms)]
-  at = at[_sorted_by(words[at], num_terms)]
-  row = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
-  counts = np.bincount(words[at], minlength=num_terms)
-  return np.append(0, np.cumsum(counts)), words[at + 1], row[at]
-
-
-def _sorted_by(keys: np.ndarray, size: int) -> np.ndarray:
-  """Returns what sorts keys below a size, stably; in linear time, as NumPy does not."""
-  from scipy import sparse  # late, because searching does not need it
-
-  content = np.zeros(len(keys), np.int8), keys, np.arange(len(keys) + 1)
-  return sparse.csr_array(content, shape=(len(keys), size)).tocsc().indices
+def _sorted(*columns: np.ndarray) -> list[np.ndarray]:
+  """Returns columns of numbers, none below 0, sorted by the first column, then by the next."""
+  bits = [int(column.max(initial=0)).bit_length() for column in columns]
+  if sum(bits) > _KEY_BITS:
+    half = 1 << bits[0] - 1
+    is_high = columns[0] >= half
+    low = _sorted(*(column[~is_high] for column in columns))
+    high = _sorted(columns[0][is_high] - half, *(column[is_high] for column in columns[1:]))
+    high[0] += half
+    return [np.concatenate(pair) for pair in zip(low, high, strict=True)]
+  keys = np.zeros(len(columns[0]), np.int64)
+  for column, size in zip(columns, bits, strict=True):
+    keys <<= size
+    keys |= column
+  keys.sort()  # many times as fast as sorting by several columns
+  found = []
+  for size in reversed(bits):
+    found.append((keys & (1 << size) - 1).astype(np.int32))
+    keys >>= size
+  return found[::-1]
 
 
 def languages_of(segments: Iterable[Postings]) -> tuple[str, ...]:

@@ -4,26 +4,39 @@ import os
 import numpy as np
 import pytest
 
+from realm_jax.index import postings
 from realm_jax.index.postings import Postings, open_or_build, prefixes_of
 
 TEXTS = ["new york, new york", "", "a new city", "york is a city; new york too"]
 
 
-def find(postings, *terms):
+def find(built, *terms):
   spellings = [term.encode() for term in terms]
-  places = postings.places(spellings, prefixes_of(spellings))
-  return [[], []] if None in places else [array.tolist() for array in postings.texts_of(*places)]
+  places = built.places(spellings, prefixes_of(spellings))
+  return [[], []] if None in places else [array.tolist() for array in built.texts_of(*places)]
 
 
 def test_terms_and_pairs_are_found_with_their_counts():
-  postings = Postings.build(TEXTS)
-  assert find(postings, "new") == [[0, 2, 3], [2, 1, 1]]
-  assert find(postings, "absent") == [[], []]
-  assert find(postings, "new", "york") == [[0, 3], [2, 1]]
-  assert find(postings, "york", "new") == [[0], [1]]
-  assert find(postings, "york", "york") == [[], []]
+  built = Postings.build(TEXTS)
+  assert find(built, "new") == [[0, 2, 3], [2, 1, 1]]
+  assert find(built, "absent") == [[], []]
+  assert find(built, "new", "york") == [[0, 3], [2, 1]]
+  assert find(built, "york", "new") == [[0], [1]]
+  assert find(built, "york", "york") == [[], []]
   # Texts do not run into each other.
   assert find(Postings.build(["a city", "new york"]), "citi", "new") == [[], []]
+
+
+@pytest.mark.parametrize("bits", [10, 13])
+def test_more_terms_and_texts_than_a_key_has_bits_for(bits, monkeypatch):
+  draw = np.random.default_rng(0)
+  texts = [" ".join(map(str, draw.integers(9, size=n % 7))) for n in range(40)]
+  expected = vars(Postings.build(texts))
+  monkeypatch.setattr(postings, "_KEY_BITS", bits)
+  found = vars(Postings.build(texts))
+  for name, array in expected.items():
+    np.testing.assert_array_equal(found[name], array)
+    assert getattr(found[name], "dtype", None) == getattr(array, "dtype", None)
 
 
 def test_saved_postings_are_those_that_were_built(tmp_path):

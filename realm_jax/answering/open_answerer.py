@@ -35,10 +35,6 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
   Args:
     max_answer_length: Maximum wordpieces that fill a mask.
     history: Number of the newest generations to open for comparison.
-
-  Raises:
-    FileNotFoundError: If a source is missing.
-    ValueError: If the sources do not match each other, or the checkpoint cannot answer.
   """
   if max_answer_length < 1 or history < 0:
     raise ValueError(

@@ -327,11 +327,7 @@ def _crc32c(file: object_store.Path) -> str:
 
 
 def read_metadata(path: str | os.PathLike) -> dict:
-  """Reads the JSON values of a checkpoint.
-
-  Raises:
-    DamagedCheckpointError: If it is damaged.
-  """
+  """Reads the JSON values of a checkpoint."""
   check_intact(path)
   return json.loads((object_store.absolute(path) / _CONTENT).read_bytes())
 

@@ -44,10 +44,6 @@ def ask(
 
   Returns:
     The explanation as plain values, and `answer`, the most likely one; of a file, nothing.
-
-  Raises:
-    FileNotFoundError: If an input is missing.
-    ValueError: If the model cannot take the query, or the inputs do not match.
   """
   if answers < 1:
     raise ValueError(f"answers={answers}; show at least 1")

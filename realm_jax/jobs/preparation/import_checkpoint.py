@@ -72,10 +72,6 @@ def import_checkpoint(
     max_masks: Maximum masked wordpieces predicted per query.
     beam: Number and length of the passages that a span reader reads.
     seed: Seeds the heads that no source has.
-
-  Raises:
-    FileNotFoundError: If weights, settings, vocabulary or records are missing.
-    ValueError: If they do not match each other.
   """
   directory = os.path.join(workdir, CHECKPOINTS)
   if orbax_files.steps(directory):

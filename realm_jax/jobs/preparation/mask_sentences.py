@@ -37,10 +37,6 @@ def mask_sentences(
 
   Returns:
     The numbers of sentences written, and of passages that have one.
-
-  Raises:
-    FileNotFoundError: If the corpus is missing.
-    ValueError: If no sentence of it has a salient span, or none is wanted.
   """
   if max_sentences < 1:
     raise ValueError(f"max_sentences={max_sentences}; give at least 1")

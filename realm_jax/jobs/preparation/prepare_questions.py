@@ -24,10 +24,6 @@ def prepare_questions(
     test: Files of test questions.
     output: Directory to write; replaced if it exists.
     dataset: Name of the dataset; the counts of a published one are checked.
-
-  Raises:
-    FileNotFoundError: If a file is missing.
-    ValueError: If a file or a question is invalid, or counts differ from the published ones.
   """
   question_sets.QUESTIONS.check(output)
   read = lambda paths: itertools.chain.from_iterable(map(question_sets.read_raw, paths))  # noqa: E731

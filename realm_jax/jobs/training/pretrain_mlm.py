@@ -23,9 +23,5 @@ def pretrain_mlm(
     passages: Directory of a prepared corpus.
     warm_starts: Checkpoints to take parameters from; the others start from random weights.
     masked_lm: The configuration of the training.
-
-  Raises:
-    FileNotFoundError: If the corpus is missing.
-    ValueError: If sizes do not match each other.
   """
   masked_lm.train(workdir, passages=passages, warm_starts=warm_starts)

@@ -23,9 +23,5 @@ def train_retriever(
       makes pairs while training.
     warm_starts: Checkpoints to take parameters from; all others start from random weights.
     contrastive: The configuration of the training.
-
-  Raises:
-    FileNotFoundError: If the corpus is missing.
-    ValueError: If sizes do not match each other.
   """
   contrastive.train(workdir, passages=passages, prepared=examples, warm_starts=warm_starts)

@@ -10,12 +10,12 @@ transformers predicts words at all positions of the joint inputs, we at the mask
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 
+import measuring
 import numpy as np
 
 VOCAB, QUERIES, PASSAGES, QUERY_LENGTH, PASSAGE_LENGTH, MASKS = 30_522, 4, 8, 64, 288, 8
@@ -52,7 +52,7 @@ def retrieved_ids(work: str) -> dict[str, np.ndarray]:
   return retrieved
 
 
-def ours(work: str, dtype: str):
+def ours(work: str, dtype: str, layers: int, width: int, heads: int):
   """Returns a function that computes one repetition with realm_jax, and waits for it."""
   import flax.linen as nn
   import jax
@@ -71,7 +71,6 @@ def ours(work: str, dtype: str):
   def tokens(ids: np.ndarray) -> datatypes.Tokens:
     return datatypes.Tokens(ids=ids, mask=ids != 0, segments=np.zeros_like(ids))
 
-  layers, width, heads = SIZES[work.removeprefix("embed ")] if "embed" in work else SIZES["L4 H256"]
   bert = BertConfig(
     vocab_size=VOCAB,
     hidden_size=width,
@@ -136,14 +135,13 @@ def ours(work: str, dtype: str):
   return step
 
 
-def theirs(work: str, dtype: str):
+def theirs(work: str, dtype: str, layers: int, width: int, heads: int):
   """Returns a function that computes one repetition with transformers."""
   import torch
   import transformers
 
   torch.set_num_threads(os.cpu_count() or 1)
   narrow = torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bfloat16")
-  layers, width, heads = SIZES[work.removeprefix("embed ")] if "embed" in work else SIZES["L4 H256"]
   config = transformers.RealmConfig(
     vocab_size=VOCAB,
     hidden_size=width,
@@ -223,12 +221,11 @@ class Side:
 
 def worker(side: str, work: str, dtype: str) -> None:
   """Answers each line of the standard input with the seconds of one repetition."""
-  compute = {"ours": ours, "theirs": theirs}[side](work, dtype)
+  size = SIZES[work.removeprefix("embed ")] if "embed" in work else SIZES["L4 H256"]
+  compute = {"ours": ours, "theirs": theirs}[side](work, dtype, *size)
   compute()  # compiles
   for _ in sys.stdin:
-    start = time.perf_counter()
-    compute()
-    print(time.perf_counter() - start, flush=True)
+    print(measuring.timed(compute)[0], flush=True)
 
 
 def main():
@@ -262,10 +259,7 @@ def main():
     ratio = fastest["ours"] / fastest["theirs"]
     result["rates"][work] = {**rates, "ratio": ratio}
     print(f"{work:20} " + " ".join(f"{rate:9.2f}" for rate in rates.values()) + f"  {ratio:.2f}")
-  if args.output:
-    with open(args.output, "w") as file:
-      json.dump(result, file, indent=2)
-  return None
+  return measuring.write(args.output, result)
 
 
 if __name__ == "__main__":

@@ -1,705 +1,341 @@
-"""Trainings that everything happens to: do they end as if nothing had?
+"""Trainings, directories, locks and knowledge bases that everything happens to: is anything lost?
 
-A trainer and an index builder of the almanac are killed again and again (SIGKILL) and started anew,
-as a cluster would; some kills are timed to hit a checkpoint, a generation half-written, or a swap.
-Published generations are torn and cut short before the trainer reads them. On a disk the disk fills
-up; in an object store (an emulated one on loopback) requests are refused with 503 or take long.
+Processes are killed again and again (SIGKILL) and started anew, as a cluster would.
 
-Then every step must be there once, every generation that was used whole, and the losses those of a
-training that nothing happened to, given the same generations at the same steps. The run's own
-account of its time must have every second that the drill measured.
+  training        a trainer and its index builder; see `training_drill.py`
+  replacements    a process replaces a directory: it must be a whole result, as new as the newest
+                  that was seen, and what a user has beside it must be there
+  locks           three want the lock of a directory, or a lease in an (emulated) object store: it
+                  must pass to another, and never be held by two, also if its file is deleted
+  knowledge_base  a writer replaces and deletes documents and merges segments, while another process
+                  searches: all that is found must be of one state, the last reported or the next
 
-A drill of many kills is several trainings of `--kills_per_run` each. With `--output`, the same
-command goes on after those that the file has; killed processes start again as copies of one that
-has imported everything.
+Processes start as copies of one that has imported what they need, so a kill takes milliseconds. A
+row of what is found that begins with "wrong" must be 0.
 
-  python benchmarks/failure_drill.py --store=disk --kills=1000 --output=failure_drill.json
+  python benchmarks/failure_drill.py --kills=1000 --output=failure_drill.json
   python benchmarks/failure_drill.py --store=gcs --output=failure_drill_gcs.json
+  python benchmarks/failure_drill.py replacements --kills=600
+  python benchmarks/failure_drill.py locks --kills=400
+  python benchmarks/failure_drill.py locks --store=gcs --kills=20
+  python benchmarks/failure_drill.py knowledge_base --kills=200
 """
 
 import argparse
 import contextlib
-import dataclasses
-import itertools
 import json
 import multiprocessing
 import os
 import pathlib
 import random
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
-import jax
-from emulated_gcs import ROOT, EmulatedGcs
+import measuring
 
-from realm_jax import main as realm
-from realm_jax.checkpoints import orbax_files
-from realm_jax.corpus import chunking
-from realm_jax.demo.make_almanac import make_almanac
-from realm_jax.devices import backend
-from realm_jax.foundations import atomic_files, object_store
-from realm_jax.index import generations
-from realm_jax.jobs.preparation import prepare_corpus, prepare_examples
-from realm_jax.launching.supervisor import sigterm_interrupts
-from realm_jax.retrieval import index_refresher
-from realm_jax.training import training_run
-from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
+from realm_jax.devices import directory_lock
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
-CHECKPOINT_EVERY = 10
-MAX_STALENESS = 30
-_TINY_MODEL = pathlib.Path(__file__).parents[1] / "gin" / "jobs" / "tiny.gin"
-_BATCH_SIZE = 8  # of the tiny model
-_NUM_DOCUMENTS = 100  # so that a generation takes moments
-_SETTINGS = f"""
-from __gin__ import dynamic_registration
-include "{_TINY_MODEL}"
-from realm_jax.retrieval import index_refresher
-from realm_jax.training import training_config
-index_refresher.RefreshConfig.poll_seconds = 0.05
-index_refresher.RefreshConfig.max_staleness_steps = {MAX_STALENESS}
-index_refresher.RefreshConfig.when_late = "wait"
-training_config.RunConfig.checkpoint_every = {CHECKPOINT_EVERY}
-training_config.RunConfig.keep_checkpoints = 1000
-"""
-_BUILDER = """
-from __gin__ import dynamic_registration
-from realm_jax.index import builder_config
-from realm_jax.jobs.training import build_index
-builder_config.BuilderConfig.keep = 1000
-build_index.build_index.poll_seconds = 0.05
-build_index.build_index.recheck_seconds = 1.0
-build_index.build_index.follow = True
-"""
-_WHOLE_RUN_SECONDS = 3600
-_MOST_RESTARTS = 200  # of a process in a run
-_FULL_DISK_SECONDS = 4
-_BAD_STORE_SECONDS = 6
-_SWAP_SECONDS = 0.3  # from the publication to the first step that uses it, at most
-
-# Its processes are copies of one that has imported what jobs import, at once or late, and has
-# neither threads (pyarrow, which pandas imports, would start one) nor a backend.
-os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+sys.path.append(os.fspath(pathlib.Path(__file__).parents[1]))  # for tests/emulated_gcs.py
+_FILES = 20
+_PATIENCE = 60.0  # seconds until something must have happened
+_CONTENDERS = 3
+_KIND = DirectoryKind(name="a result", files=("part_*", "manifest"), marks=("manifest",))
+_DOCUMENTS, _COMMON = 40, "common"  # a word of all documents
+_LEASE = {"renew_seconds": 0.2, "expiry_seconds": 1.5}
 _JOBS = multiprocessing.get_context("forkserver")
-_JOBS.set_forkserver_preload(
-  [
-    "realm_jax.jobs.training.pretrain",
-    "realm_jax.jobs.training.build_index",
-    "realm_jax.data.feature_converters",
-    "tasks.salient_span_masking",
-    "jaxlib.mlir.dialects.mhlo",
-    "gcp_storage_emulator.server",
-  ]
+
+
+def start(target: Callable, *arguments: object) -> multiprocessing.Process:
+  process = _JOBS.Process(target=target, args=arguments, daemon=True)
+  process.start()
+  return process
+
+
+def end(process: multiprocessing.Process) -> None:
+  process.kill()
+  process.join()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+  deadline = time.monotonic() + _PATIENCE
+  while not condition():
+    if time.monotonic() > deadline:
+      raise RuntimeError(f"nothing happened for {_PATIENCE:.0f} s")
+    time.sleep(0.0002)
+
+
+def last(journal: pathlib.Path, default: int = 0) -> int:
+  """Returns the number in the last whole line of a file."""
+  rows = journal.read_bytes()[-200:].split(b"\n")
+  return int(rows[-2]) if len(rows) > 1 else default
+
+
+def append(journal: pathlib.Path, number: int) -> None:
+  with open(journal, "ab", buffering=0) as file:
+    file.write(f"{number}\n".encode())
+
+
+def _replace(path: pathlib.Path, number: int) -> None:
+  """Replaces a directory by one whose files all have this number."""
+  with atomic_files.new_directory(path, kind=_KIND) as directory:
+    for name in (*(f"part_{part}" for part in range(_FILES)), "manifest"):
+      pathlib.Path(directory, name).write_text(str(number))
+
+
+def replace_for_ever(path: pathlib.Path, number: int, swaps: bool) -> None:
+  system = contextlib.nullcontext()
+  if not swaps:
+    system = mock.patch.object(atomic_files, "_swap", lambda *_: False)
+  with system:
+    while True:
+      _replace(path, number := number + 1)
+
+
+def drill_replacements(
+  root: pathlib.Path, *, kills: int, draw: random.Random, **_: object
+) -> Counter[str]:
+  """Kills processes that replace a directory, every third on a system that cannot swap two."""
+  found: Counter[str] = Counter()
+  (root / "thesis.txt").write_text("of years")
+  path, number = root / "result", 0
+  _replace(path, number)
+  for kill in range(kills):
+    swaps = kill % 3 != 2
+    process = start(replace_for_ever, path, number, swaps)
+    moment, wait = _MOMENTS[kill % len(_MOMENTS)]
+    found[f"killed {moment}"] += 1
+    wait(path, draw)
+    while swaps and draw.random() < 0.9:  # others read it
+      found["looked for while it was replaced"] += 1
+      found["wrong: not there"] += not (path / "manifest").exists() and not path.exists()
+    end(process)
+    if not path.exists() and not swaps:
+      found["put back after a kill between two steps"] += 1
+      with contextlib.suppress(KeyboardInterrupt), atomic_files.new_directory(path, kind=_KIND):
+        raise KeyboardInterrupt
+    contents = [file.read_text() for file in path.iterdir()]
+    found["wrong: damaged"] += len(contents) != _FILES + 1 or len(set(contents)) != 1
+    found["wrong: older than before"] += int(contents[0]) < number
+    found["replaced"] += int(contents[0]) - number
+    number = int(contents[0])
+    found["wrong: files of a user lost"] += not (root / "thesis.txt").exists()
+  _replace(path, number)
+  left = {entry.name for entry in root.iterdir()} - {"result", "thesis.txt"}
+  found["wrong: unfinished left"] = len(left)
+  return found
+
+
+def _any_time(path: pathlib.Path, draw: random.Random) -> None:
+  del path
+  time.sleep(draw.uniform(0, 0.03))
+
+
+def _writing(path: pathlib.Path, draw: random.Random) -> None:
+  del draw
+  wait_for(lambda: any(path.parent.glob(".result.unfinished.*/part_1")))
+
+
+def _replacing(path: pathlib.Path, draw: random.Random) -> None:
+  del draw
+  before = path.stat().st_ino
+
+  def replaced() -> bool:
+    with contextlib.suppress(FileNotFoundError):
+      return path.stat().st_ino != before
+    return True
+
+  wait_for(replaced)
+
+
+_MOMENTS = (
+  *(("at any time", _any_time), ("while writing", _writing)),
+  *(("while replacing", _replacing), ("while replacing", _replacing)),
 )
 
 
-def _run_job(arguments: list[str], log: str) -> None:
-  """Runs `realm` in a copied process."""
-  with open(log, "ab") as file:
-    for stream in (sys.stdout, sys.stderr):
-      os.dup2(file.fileno(), stream.fileno())
-  threads = os.listdir(f"/proc/{os.getppid()}/task")
-  if len(threads) > 1:
-    raise RuntimeError(f"the process that was copied has {len(threads)} threads")
-  sys.exit(realm.main(arguments))
-
-
-@dataclasses.dataclass(frozen=True)
-class Event:
-  """Something that happens once a step is reached."""
-
-  step: int
-  name: str
-
-
-class _EndedError(Exception):
-  """The training came to its end before this could happen to it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class World:
-  """What all runs share.
-
-  Attributes:
-    directory: Local directory of the configuration; without a store also of corpora and runs.
-    store: Has corpora and runs; None for a disk.
-  """
-
-  directory: str
-  store: EmulatedGcs | None
-
-  @property
-  def root(self) -> str:
-    """The directory of corpora and runs."""
-    return self.directory if self.store is None else ROOT
-
-  def prepare(self, *, num_steps: int) -> None:
-    """Makes corpora, examples for runs of so many steps, and the configuration."""
-    here = self.directory
-    make_almanac(output=f"{here}/almanac", num_invented_entities=60, num_edits=6, seed=0)
-    texts = {"training": f"{here}/almanac/training.jsonl", "passages": f"{here}/documents.jsonl"}
-    with open(f"{here}/almanac/documents.jsonl", "rb") as file:
-      documents = itertools.islice(file, _NUM_DOCUMENTS)
-      pathlib.Path(texts["passages"]).write_bytes(b"".join(documents))
-    for name, path in texts.items():
-      prepare_corpus.prepare_corpus(
-        input=path,
-        output=f"{here}/{name}",
-        vocabulary=f"{here}/vocabulary",
-        learning=prepare_corpus.LearningConfig(vocab_size=1024),
-        chunking=chunking.ChunkingConfig(max_passage_length=32),
-        num_shards=1,
-      )
-    prepare_examples.prepare_examples(
-      task="masked_queries",
-      corpus=f"{here}/training",
-      output=f"{here}/examples",
-      settings=prepare_examples.ExampleSettings(query_length=32, max_masks=3),
-      reading=prepare_examples.ReadingOrder(num_examples=(num_steps + 1) * _BATCH_SIZE),
-    )
-    if self.store is not None:
-      for name in ("passages", "training", "examples"):
-        object_store.upload(f"{here}/{name}", f"{self.root}/{name}")
-    pathlib.Path(here, "trainer.gin").write_text(_SETTINGS)
-    pathlib.Path(here, "builder.gin").write_text(_BUILDER)
-
-
-class Drill:
-  """One run and what happens to it.
-
-  Args:
-    world: Has its corpora.
-    num_steps: Steps of the run.
-    seed: Seeds times and victims. Runs of odd seeds read prepared examples.
-  """
-
-  def __init__(self, world: World, *, num_steps: int, seed: int):
-    self.world, self.name, self.num_steps = world, f"run_{seed}", num_steps
-    self.corpus = f"{world.root}/{'examples' if seed % 2 else 'training'}"
-    self.directory = pathlib.Path(world.directory, self.name)
-    self.directory.mkdir()
-    self.index = f"{world.root}/{self.name}/index"
-    self.workdir = f"{world.root}/{self.name}/run"
-    self.happened: Counter[str] = Counter()
-    self.restarts: Counter[str] = Counter()
-    self.damaged: list[int] = []
-    self._random = random.Random(seed)
-    self._running: dict[str, multiprocessing.Process] = {}
-
-  def run(self, events: list[Event]) -> None:
-    """Trains to the end while the events happen in their order, as many as come before the end.
-
-    Raises:
-      RuntimeError: If the run does not come to its end, or a process ends again and again.
-    """
-    started = time.monotonic()
-    waiting = list(events)
-    while True:
-      if time.monotonic() - started > _WHOLE_RUN_SECONDS:
-        raise RuntimeError(f"no end after {_WHOLE_RUN_SECONDS} s, at step {self._reached()}")
-      if self._keep_running():
-        break
-      if waiting and self._reached() >= waiting[0].step:
-        event = waiting.pop(0)
-        try:
-          EVENTS[event.name](self)
-        except _EndedError:
-          break
-        self.happened[event.name] += 1
-        print(f"  step {self._reached():4d}: {event.name}", flush=True)
-      time.sleep(0.05)
-
-  def end(self) -> None:
-    """Ends what still runs."""
-    for process in self._running.values():
-      process.kill()
-      process.join()
-
-  def _keep_running(self, *names: str) -> bool:
-    """Starts what does not run; returns whether the trainer has finished."""
-    for name in names or ("trainer", "builder"):
-      process = self._running.get(name)
-      if process is not None and process.exitcode is None:
-        continue
-      if process is not None and process.exitcode == 0:
-        if name == "trainer":
-          return True
-        continue
-      if process is not None:
-        self.restarts[name] += 1
-        if self.restarts[name] > _MOST_RESTARTS:
-          log = (self.directory / f"{name}.log").read_text().strip().rpartition("\n")[2]
-          raise RuntimeError(f"the {name} ended {_MOST_RESTARTS} times: {log}")
-      log = os.fspath(self.directory / f"{name}.log")
-      self._running[name] = _JOBS.Process(target=_run_job, args=(self.command(name), log))
-      self._running[name].start()
-    return False
-
-  def command(self, name: str) -> list[str]:
-    """Returns the arguments of the trainer or the builder."""
-    if name == "builder":
-      keywords = {"checkpoints": f"{self.workdir}/checkpoints", "until_step": self.num_steps}
-    else:
-      keywords = {
-        "workdir": self.workdir,
-        "corpus": self.corpus,
-        "num_steps": self.num_steps,
-      }
-    keywords |= {"passages": f"{self.world.root}/passages", "index": self.index}
-    return [
-      "build_index" if name == "builder" else "pretrain",
-      f"--gin_file={self.world.directory}/{name}.gin",
-      *(f"--{keyword}={value}" for keyword, value in keywords.items()),
-    ]
-
-  def _reached(self) -> int:
-    """Returns the step of the newest checkpoint."""
-    return max(self._named("run/checkpoints"), default=0)
-
-  def _named(self, where: str) -> Iterator[int]:
-    """Yields the numbers of finished checkpoints or generations, cheaply."""
-    if self.world.store is None:
-      names = (path.name for path in (self.directory / where).glob("*"))
-    else:
-      found = (pathlib.PurePath(name) for name in self.world.store.names())
-      pattern = f"{self.name}/{where}/*/commit_success.txt"
-      names = (path.parent.name for path in found if path.match(pattern))
-    return (int(name) for name in names if name.isdigit())
-
-  def _half_written(self, where: str) -> bool:
-    """Returns whether a checkpoint or generation is being written."""
-    if self.world.store is None:
-      return any((self.directory / where).glob("*.orbax-checkpoint-tmp*"))
-    under_way, finished = set(), set()
-    inside = f"{self.name}/{where}/"
-    for name in self.world.store.names():
-      parts = name.removeprefix(inside).split("/")
-      if name.startswith(inside) and len(parts) > 1:
-        (finished if parts[1] == "commit_success.txt" else under_way).add(parts[0])
-    return bool(under_way - finished)
-
-  def _kill(self, name: str) -> None:
-    # A victim that is just starting is one, too.
-    if self._keep_running():
-      raise _EndedError
-    self._running[name].kill()
-    self._running[name].join()
-
-  def kill_any_time(self, name: str) -> None:
-    time.sleep(self._random.uniform(0, 2))
-    self._kill(name)
-
-  def kill_in_the_middle(self, name: str, where: str) -> None:
-    """Kills a process while it writes a checkpoint or a generation."""
-    self._await(lambda: self._half_written(where))
-    self._kill(name)
-
-  def kill_in_a_swap(self) -> None:
-    """Kills the trainer when there is a new generation for it to use."""
-    before = self._generations()
-    self._await(lambda: self._generations() > before)
-    time.sleep(self._random.uniform(0, _SWAP_SECONDS))
-    self._kill("trainer")
-
-  def _await(self, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition() and not self._keep_running() and time.monotonic() < deadline:
-      time.sleep(0.0005)
-
-  def damage_next_generation(self, how: Callable[[bytes], bytes]) -> None:
-    """Changes an array of the next generation before the trainer can have seen it."""
-    number = None
-    while number is None:
-      if self._keep_running():
-        raise _EndedError
-      trainer = self._running["trainer"].pid
-      os.kill(trainer, signal.SIGSTOP)
-      number = self._next_generation()
-      if number is not None:
-        self._damage(number, how)
-        self.damaged.append(number)
-      os.kill(trainer, signal.SIGCONT)
-      # Where the builder had nothing to do, the trainer must save first.
-      time.sleep(self._random.uniform(0.2, 1))
-
-  def _next_generation(self) -> int | None:
-    """Waits for a generation that is not there yet."""
-    before = self._generations()
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
-      if new := self._generations() - before:
-        return max(new)
-      self._keep_running("builder")
-      time.sleep(0.002)
-    return None
-
-  def _generations(self) -> set[int]:
-    return set(self._named("index"))
-
-  def _damage(self, number: int, how: Callable[[bytes], bytes]) -> None:
-    store, inside = self.world.store, f"index/{number}"
-    if store is not None:
-      inside = f"{self.name}/{inside}/"
-      files = [n for n in store.names() if n.startswith(inside) and n.endswith(".bin")]
-      longest = max(files, key=lambda name: len(store.read(name)))
-      store.write(longest, how(store.read(longest)))
-      return
-    paths = (self.directory / inside).rglob("*")
-    files = (path for path in paths if path.is_file() and path.suffix == ".bin")
-    longest = max(files, key=lambda path: path.stat().st_size)
-    longest.write_bytes(how(longest.read_bytes()))
-
-  def fill_the_disk(self) -> None:
-    filler = self.directory / "filler"
-    with open(filler, "wb") as file, contextlib.suppress(OSError):
+def hold_for_ever(path: str, journal: pathlib.Path, settings: dict[str, float]) -> None:
+  """Waits for the lock of a directory, and writes this process's number while it has it."""
+  while True:
+    with (
+      contextlib.suppress(directory_lock.DirectoryInUseError),
+      directory_lock.hold(path, kind=directory_lock.WORKDIR, **settings) as check,
+    ):
       while True:
-        file.write(bytes(1 << 20))
-        file.flush()
-    self._go_on(_FULL_DISK_SECONDS)
-    filler.unlink()
-
-  def refuse_requests(self) -> None:
-    self.world.store.refuse(lambda method, path: self._random.random() < 0.1)
-    self._go_on(_BAD_STORE_SECONDS)
-    self.world.store.refuse(lambda method, path: False)
-
-  def slow_down(self) -> None:
-    self.world.store.delay = 0.1
-    self._go_on(_BAD_STORE_SECONDS)
-    self.world.store.delay = 0.0
-
-  def _go_on(self, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-      self._keep_running()
-      time.sleep(0.1)
-
-  def rows(self, name: str) -> list[dict]:
-    """Returns what the run appended to a file."""
-    text = object_store.Path(f"{self.workdir}/{name}").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-  def generation_of_each_batch(self) -> list[int]:
-    """Returns the generation that the batch of each step was retrieved with."""
-    found = []
-    for row in self.rows(METRICS_FILE):
-      step = row["step"] - 1
-      if "index/generation" in row:
-        found.append(int(row["index/generation"]))
-      elif step == 0:
-        started = [row for row in self.rows(SWAPS_FILE) if row["step"] == 0]
-        found.append(started[-1]["generation"])
-      else:  # the batch in flight of the checkpoint that the run went on from
-        path = orbax_files.resolve(f"{self.workdir}/checkpoints", step=step)
-        found.append(orbax_files.read_metadata(path)["generation"])
-    return found
-
-  def losses_undisturbed(self, schedule: list[int]) -> list[float]:
-    """Trains in this process, in one go, with the generation given for each batch."""
-
-    class Scheduled(index_refresher.IndexRefresher):
-      """Gives the generations of a schedule."""
-
-      def first(self, *, wanted=None, stop):
-        del wanted, stop
-        self._current = self._generations.load(schedule[0])
-        return True
-
-      def before_step(self, step, *, stop):
-        del stop
-        if step < len(schedule) and schedule[step] != self.current.generation:
-          self._current = self._generations.load(schedule[step])
-          yield self.current
-
-    workdir = f"{self.directory}/undisturbed"
-    command = [a for a in self.command("trainer") if not a.startswith("--workdir=")]
-    command += [f"--workdir={workdir}", "--generation=0", f"--checkpoint_every={self.num_steps}"]
-    with contextlib.ExitStack() as stack:
-      stack.enter_context(mock.patch.object(training_run, "IndexRefresher", Scheduled))
-      log = stack.enter_context(open(f"{workdir}.log", "w", encoding="utf-8"))
-      stack.enter_context(contextlib.redirect_stdout(log))
-      stack.enter_context(contextlib.redirect_stderr(log))
-      code = realm.main(command)
-    if code:
-      raise RuntimeError(f"the undisturbed training ended with exit code {code}")
-    with open(f"{workdir}/{METRICS_FILE}", encoding="utf-8") as file:
-      return [json.loads(line)["loss/total"] for line in file]
-
-  def findings(self) -> dict[str, int]:
-    """Compares the run with what it must be."""
-    rows = self.rows(METRICS_FILE)
-    schedule = self.generation_of_each_batch()
-    published = generations.all_generations(self.index)
-    whole = [number for number in published if _is_whole(self.index, number)]
-    swaps = [row["generation"] for row in self.rows(SWAPS_FILE)]
-    undisturbed = self.losses_undisturbed(schedule)
-    losses = [row["loss/total"] for row in rows]
-    left = [
-      name
-      for name in ("index", "run/checkpoints")
-      if self.world.store is None and any((self.directory / name).glob("*tmp*"))
-    ]
-    return {
-      "steps asked": self.num_steps,
-      "steps written, each once": len({row["step"] for row in rows}) if _rise(rows) else 0,
-      "last checkpoint": orbax_files.steps(f"{self.workdir}/checkpoints")[-1],
-      "generations published": len(published),
-      "generations damaged": len(self.damaged),
-      "generations used": len(set(swaps)),
-      "of those damaged": len(set(swaps) & set(self.damaged)),
-      "of those not whole": len(set(swaps) - set(whole)),
-      "damaged and recognised": len(set(self.damaged) - set(whole)),
-      "losses unlike the undisturbed training's": sum(
-        a != b for a, b in zip(losses, undisturbed, strict=True)
-      ),
-      "half-written and left behind": len(left),
-    }
+        check()
+        append(journal, os.getpid())
+        time.sleep(0.001)
+    time.sleep(0.001)
 
 
-EVENTS: dict[str, Callable[[Drill], None]] = {
-  "trainer killed at any time": lambda drill: drill.kill_any_time("trainer"),
-  "trainer killed in mid-checkpoint": lambda drill: drill.kill_in_the_middle(
-    "trainer", "run/checkpoints"
-  ),
-  "trainer killed around a swap": Drill.kill_in_a_swap,
-  "builder killed at any time": lambda drill: drill.kill_any_time("builder"),
-  "builder killed in mid-publication": lambda drill: drill.kill_in_the_middle("builder", "index"),
-  "generation torn": lambda drill: drill.damage_next_generation(_flip),
-  "generation cut short": lambda drill: drill.damage_next_generation(lambda b: b[: len(b) // 2]),
-  "disk full": Drill.fill_the_disk,
-  "503s": Drill.refuse_requests,
-  "store slow": Drill.slow_down,
+def drill_locks(root: pathlib.Path, *, kills: int, draw: random.Random, store: Any) -> Counter[str]:
+  """Kills the holder of a lock; on a disk, every second time its file is deleted before."""
+  found: Counter[str] = Counter()
+  journal = root / "journal"
+  journal.touch()
+  directory = f"{store.root}/run" if store else os.fspath(root / "run")
+  arguments = (directory, journal, _LEASE if store else {})
+  running = [start(hold_for_ever, *arguments) for _ in range(_CONTENDERS)]
+  killed = 0
+  for kill in range(kills):
+    wait_for(lambda: last(journal) not in (0, killed))  # noqa: B023
+    if not store and kill % 2:
+      pathlib.Path(directory, directory_lock.LOCK_FILE).unlink(missing_ok=True)
+      found["lock file deleted"] += 1
+    time.sleep(draw.uniform(0, 0.05))  # in which others try to get it
+    killed = last(journal)
+    (holder,) = (process for process in running if process.pid == killed)
+    end(holder)
+    running = [*(process for process in running if process is not holder)]
+    running.append(start(hold_for_ever, *arguments))
+    found["holder killed"] += 1
+  for process in running:
+    end(process)
+  rows = journal.read_text().split()
+  holders = [row for row, before in zip(rows, [None, *rows], strict=False) if row != before]
+  found["holders"] = len(holders)
+  found["wrong: held by two"] = len(holders) - len(set(holders))
+  return found
+
+
+def contents(state: int) -> dict[str, str]:
+  """Returns the documents of a state: written, then fewer, then the same."""
+  draw = random.Random(state // 3)
+  ids = draw.sample(range(_DOCUMENTS), draw.randint(_DOCUMENTS // 2, _DOCUMENTS))
+  texts = {f"d{id}": f"The {_COMMON} text of {state // 3 if id % 2 else 'all'}." for id in ids}
+  gone = [] if state % 3 == 0 else [*texts][: len(texts) // 3]
+  return {id: text for id, text in texts.items() if id not in gone}
+
+
+def records(state: int) -> list[dict[str, str]]:
+  return [{"id": id, "text": text} for id, text in contents(state).items()]
+
+
+def read(base: KnowledgeBase) -> dict[str, str]:
+  """Returns the documents that a search for the common word finds."""
+  return {hit.id: hit.text for hit in base.search(_COMMON, k=1000)}
+
+
+def write_for_ever(path: str, journal: pathlib.Path, state: int) -> None:
+  """Takes a knowledge base from state to state, and reports each in a file."""
+  base = KnowledgeBase(path)
+  while True:
+    if state % 3 == 2:
+      base.update(records(state + 1), delete_missing=True)
+    elif state % 3 == 0:
+      base.delete(contents(state).keys() - contents(state + 1).keys())
+    else:
+      base.compact()
+    append(journal, state := state + 1)
+
+
+def read_for_ever(path: str, journal: pathlib.Path, found: str) -> None:
+  """Searches, and writes how many searches found what no state has, and how many there were."""
+  base = KnowledgeBase(path)
+  searches = mixed = 0
+  while True:
+    before = last(journal)
+    documents = read(base)
+    states = [contents(state) for state in range(before, last(journal) + 2)]
+    searches, mixed = searches + 1, mixed + (documents not in states)
+    pathlib.Path(f"{found}.new").write_text(f"{searches} {mixed}")
+    os.replace(f"{found}.new", found)
+
+
+def drill_knowledge_base(
+  root: pathlib.Path, *, kills: int, draw: random.Random, **_: object
+) -> Counter[str]:
+  """Kills a writer."""
+  path, journal, searched = os.fspath(root / "kb"), root / "journal", os.fspath(root / "searched")
+  KnowledgeBase.create(path, records(0), language="en")
+  journal.touch()
+  reader = start(read_for_ever, path, journal, searched)
+  found: Counter[str] = Counter()
+  state = 0
+  for _kill in range(kills):
+    writer = start(write_for_ever, path, journal, state)
+    wait_for(lambda: last(journal) != state)  # noqa: B023
+    time.sleep(draw.uniform(0, 0.1))
+    end(writer)
+    reported = last(journal)
+    documents = read(KnowledgeBase(path))
+    found["killed"] += 1
+    found["changes"] += reported - state
+    states = [s for s in (reported, reported + 1) if documents == contents(s)]
+    found["wrong: in no state"] += not states
+    state = states[0] if states else state
+    found["change committed, killed before it was reported"] += state > reported
+    # Compaction changes no document, so the state before it and the one after look the same.
+    append(journal, state)
+  end(reader)
+  searches, mixed = map(int, pathlib.Path(searched).read_text().split())
+  found.update({"searches": searches, "wrong: searches that found a mixture": mixed})
+  base = KnowledgeBase(path)
+  for id in ("last", "end"):
+    base.add([{"id": id, "text": f"The {id}."}])
+  commits = (json.loads(file.read_text()) for file in pathlib.Path(path, "commits").iterdir())
+  named = {segment["name"] for commit in commits for segment in commit["segments"]}
+  found["wrong: files left"] = len({*os.listdir(os.path.join(path, "segments"))} - named)
+  return found
+
+
+_DRILLS = {
+  "replacements": drill_replacements,
+  "locks": drill_locks,
+  "knowledge_base": drill_knowledge_base,
 }
-_KILLS = [name for name in EVENTS if "killed" in name]
-_DAMAGES = ["generation torn", "generation cut short"]
 
 
-def _flip(content: bytes) -> bytes:
-  middle = len(content) // 2
-  return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-
-
-def _rise(rows: list[dict]) -> bool:
-  steps = [row["step"] for row in rows]
-  return steps == sorted(set(steps))
-
-
-def _is_whole(index: str, number: int) -> bool:
-  try:
-    shards = len(generations.read_manifest(index, number).shards)
-    for shard in range(shards):
-      generations.restore(index, number, shard)
-  except generations.DamagedGenerationError:
-    return False
-  return True
-
-
-def plan(*, num_kills: int, on_disk: bool, damages: int, num_steps: int, seed: int) -> list[Event]:
-  """Draws what happens when: kills of every kind, damages, and what the store does."""
-  draw = random.Random(seed)
-  names = [_KILLS[i % len(_KILLS)] for i in range(num_kills)]
-  names += [name for name in _DAMAGES for _ in range(damages)]
-  names += ["disk full"] if on_disk else ["503s", "store slow"]
-  draw.shuffle(names)
-  steps = sorted(draw.sample(range(1, num_steps - 2 * MAX_STALENESS), len(names)))
-  return [Event(step, name) for step, name in zip(steps, names, strict=True)]
-
-
-@dataclasses.dataclass
-class Summary:
-  """What happened in one run, or in several, and what was found.
-
-  Attributes:
-    happened: Number of events by name.
-    restarts: Number of restarts by process.
-    found: Figures to compare.
-    seconds: Wall time.
-  """
-
-  happened: Counter[str] = dataclasses.field(default_factory=Counter)
-  restarts: Counter[str] = dataclasses.field(default_factory=Counter)
-  found: Counter[str] = dataclasses.field(default_factory=Counter)
-  seconds: float = 0.0
-
-  def add(self, other: "Summary") -> None:
-    """Adds what happened in another run."""
-    for field in dataclasses.fields(self):
-      ours, theirs = getattr(self, field.name), getattr(other, field.name)
-      if isinstance(ours, Counter):
-        ours.update(theirs)
-      else:
-        setattr(self, field.name, ours + theirs)
-
-  @property
-  def kills(self) -> int:
-    """Number of processes killed."""
-    return sum(self.happened[name] for name in _KILLS)
-
-  def is_whole(self) -> bool:
-    """Tells runs that ended as they should."""
-    found = self.found
-    return (
-      found["steps written, each once"] == found["last checkpoint"] == found["steps asked"]
-      and found["of those damaged"] == found["of those not whole"] == 0
-      and found["damaged and recognised"] == found["generations damaged"]
-      and found["losses unlike the undisturbed training's"] == 0
-      and found["half-written and left behind"] == 0
-    )
-
-  def table(self) -> str:
-    """Returns what happened and what was found, as Markdown."""
-    lines = ["| what happened | times |", "|---|---|"]
-    lines += [f"| {name} | {self.happened[name]} |" for name in EVENTS if self.happened[name]]
-    lines += [f"| restarts of the {name} | {n} |" for name, n in sorted(self.restarts.items())]
-    lines += ["", "| what was found | |", "|---|---|", f"| kills | {self.kills} |"]
-    lines += [f"| {name} | {value} |" for name, value in self.found.items()]
-    return "\n".join([*lines, f"| seconds | {self.seconds:.1f} |"])
-
-
-class Progress:
-  """The runs of a drill so far, in a file.
-
-  Args:
-    path: JSON file, read if it exists; None keeps them in memory.
-  """
-
-  def __init__(self, path: str | None):
-    self._path = path
-    self.runs: list[Summary] = []
-    if path is not None and os.path.exists(path):
-      content = json.loads(pathlib.Path(path).read_text())
-      self.runs = [Summary(**_counters(run)) for run in content["runs"]]
-
-  @property
-  def total(self) -> Summary:
-    """All runs together."""
-    total = Summary()
-    for run in self.runs:
-      total.add(run)
-    return total
-
-  def add(self, run: Summary) -> None:
-    """Adds a run and writes the file."""
-    self.runs.append(run)
-    if self._path is not None:
-      content = {"total": vars(self.total), "runs": [vars(run) for run in self.runs]}
-      atomic_files.write_json(self._path, content)
-
-
-def _counters(values: dict) -> dict:
-  return {name: Counter(v) if isinstance(v, dict) else v for name, v in values.items()}
-
-
-def drill_once(drill: Drill, events: list[Event]) -> Summary:
-  """Runs one training through its events and examines it."""
-  store = drill.world.store
-  before = _requests(store)
-  started = time.monotonic()
-  try:
-    drill.run(events)
-  finally:
-    drill.end()
-  seconds = time.monotonic() - started
-  found, requests = Counter(drill.findings()), _requests(store)
-  found.update({name: count - before[name] for name, count in requests.items()})
-  return Summary(happened=drill.happened, restarts=drill.restarts, found=found, seconds=seconds)
-
-
-def _requests(store: EmulatedGcs | None) -> Counter[str]:
-  if store is None:
-    return Counter()
-  return Counter({"requests": store.requests.total(), "requests answered with 503": store.refused})
-
-
-def _on_a_small_disk() -> None:
-  """Starts this program again where a file system of its own may be mounted."""
-  os.environ["REALM_DRILL"] = tempfile.mkdtemp(prefix="realm_drill_")
-  mount = 'mount -t tmpfs -o size=300m drill "$REALM_DRILL" && exec "$@"'
-  command = ["unshare", "-rm", "sh", "-c", mount, "sh", sys.executable, *sys.argv]
-  code = subprocess.run(command).returncode
-  os.rmdir(os.environ["REALM_DRILL"])
-  sys.exit(code)
-
-
-def _keep_programs() -> None:
-  """Compiles every program once for all runs, processes and invocations."""
-  settings = {
-    "jax_compilation_cache_dir": backend.programs_directory(object_store.cache_directory()),
-    "jax_persistent_cache_min_compile_time_secs": 0,
-  }
-  for name, value in settings.items():
-    os.environ.setdefault(name.upper(), str(value))
-    jax.config.update(name, type(value)(os.environ[name.upper()]))
-
-
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def _parse() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  names = ["training", *_DRILLS]
+  parser.add_argument("drill", nargs="?", choices=names, default="training", metavar="DRILL")
   parser.add_argument("--store", choices=["disk", "gcs"], default="disk")
   parser.add_argument("--kills", type=int, default=20, help="of all runs")
-  parser.add_argument("--kills_per_run", type=int, default=10)
-  parser.add_argument("--damages", type=int, default=1, help="of each kind in a run")
-  parser.add_argument("--num_steps", type=int, default=200, help="of a run")
   parser.add_argument("--seed", type=int, default=0, help="of the first run")
-  parser.add_argument("--output", help="JSON file of the runs, which are not repeated")
-  return parser
+  training = parser.add_argument_group("training")
+  training.add_argument("--kills_per_run", type=int, default=10)
+  training.add_argument("--damages", type=int, default=1, help="of each kind in a run")
+  training.add_argument("--num_steps", type=int, default=200, help="of a run")
+  training.add_argument("--output", help="JSON Lines of the runs, which are not repeated")
+  return parser.parse_args()
 
 
 def main() -> None:
-  arguments = _parser().parse_args()
-  on_disk = arguments.store == "disk"
-  if on_disk and "REALM_DRILL" not in os.environ:
-    _on_a_small_disk()
-  directory = os.environ.get("REALM_DRILL") or tempfile.mkdtemp(prefix="realm_drill_")
-  _keep_programs()
-  os.environ["REALM_CACHE"] = f"{directory}/cache"
-  progress = Progress(arguments.output)
-  with sigterm_interrupts(), contextlib.ExitStack() as stack:
+  arguments = _parse()
+  started = time.monotonic()
+  with contextlib.ExitStack() as stack:
     store = None
-    if not on_disk:
-      stack.callback(shutil.rmtree, directory)
+    if arguments.store == "gcs":
+      from tests.emulated_gcs import EmulatedGcs
+
       store = stack.enter_context(EmulatedGcs())
-      os.environ.update(store.environment)
-    world = World(directory, store)
-    world.prepare(num_steps=arguments.num_steps)
-    # The process to copy is ready when its first copy is.
-    first = _JOBS.Process(target=os.getpid)
-    first.start()
-    first.join()
-    while (done := progress.total.kills) < arguments.kills:
-      left, number = arguments.kills - done, len(progress.runs)
-      progress.add(_next_run(world, arguments, kills=left, number=number))
-  print(f"\n{progress.total.table()}", flush=True)
-  if not progress.total.is_whole():
-    sys.exit("not all runs are whole")
+      os.environ.update(store.environment)  # before the process to copy starts
+    if arguments.drill == "training":
+      import training_drill
 
-
-def _next_run(world: World, arguments: argparse.Namespace, *, kills: int, number: int) -> Summary:
-  """Makes a run and removes it; what is left of one that is not whole stays beside the output."""
-  seed, num_steps = arguments.seed + number, arguments.num_steps
-  events = plan(
-    num_kills=min(kills, arguments.kills_per_run),
-    on_disk=world.store is None,
-    damages=arguments.damages,
-    num_steps=num_steps,
-    seed=seed,
-  )
-  drill = Drill(world, num_steps=num_steps, seed=seed)
-  whole = False
-  try:
-    summary = drill_once(drill, events)
-    whole = summary.is_whole()
-  finally:
-    if not whole and arguments.output:
-      shutil.copytree(drill.directory, f"{arguments.output}.{drill.name}", dirs_exist_ok=True)
-    shutil.rmtree(drill.directory)
-  print(f"{drill.name}: {summary.kills} kills in {summary.seconds:.0f} s", flush=True)
-  return summary
+      found = training_drill.drill(arguments, store)
+    else:
+      _JOBS.set_forkserver_preload(
+        ["realm_jax.devices.directory_lock", "realm_jax.knowledge_base.knowledge_base"]
+      )
+      root = stack.enter_context(tempfile.TemporaryDirectory(prefix="realm_drill_"))
+      settings = {"kills": arguments.kills, "draw": random.Random(arguments.seed), "store": store}
+      found = _DRILLS[arguments.drill](pathlib.Path(root), **settings)
+  rows = ((name, f"{count:,}") for name, count in found.items())
+  print(f"\n{measuring.table(['what happened', 'times'], rows)}\n")
+  print(f"{time.monotonic() - started:.0f} seconds", flush=True)
+  if wrong := [name for name, count in found.items() if count and name.startswith("wrong: ")]:
+    sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import argparse
 import collections
 import concurrent.futures
 import dataclasses
-import gzip
 import importlib.util
 import itertools
 import json
@@ -34,28 +33,18 @@ import pathlib
 import random
 import shutil
 import statistics
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import measuring
 import numpy as np
+from measuring import read, timed
 
 import realm_jax
 
 _K, _FUSED, _QUESTIONS, _CHANGES, _PROBES = 10, 100, 1000, 20, 32
 _YEARS = {"gte": 1910, "lt": 1940}
 _SPAWN = multiprocessing.get_context("spawn")
-
-
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-  start = time.perf_counter()
-  result = call()
-  return time.perf_counter() - start, result
-
-
-def read(path: str | os.PathLike) -> Iterator[dict]:
-  with (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rt") as file:
-    yield from map(json.loads, file)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +82,19 @@ class Stored:
     return self._questions[text]
 
 
+def changed(
+  passages: str, add: Callable[[dict], object], delete: Callable[[str], object]
+) -> dict[str, float]:
+  """Returns how long an addition takes, and a deletion of one of the last passages."""
+  new = [{"id": f"new {n}", "text": f"An addition of {n} words."} for n in range(_CHANGES)]
+  old = [row["id"] for row in collections.deque(read(passages), maxlen=_CHANGES)]
+  taken = {
+    f"{name} one, ms": statistics.median(timed(lambda x=x, change=change: change(x))[0] for x in of)
+    for name, change, of in (("add", add, new), ("delete", delete, old))
+  }
+  return {name: 1e3 * seconds for name, seconds in taken.items()}
+
+
 class Ours:
   """A knowledge base."""
 
@@ -113,11 +115,7 @@ class Ours:
     found["create, s"], base = timed(
       lambda: realm_jax.KnowledgeBase.create(self._path, passages, language="en", encoder=encoder)
     )
-    new = [{"id": f"new {n}", "text": f"An addition of {n} words."} for n in range(_CHANGES)]
-    adding = statistics.median(timed(lambda d=d: base.add([d]))[0] for d in new)
-    old = [row["id"] for row in collections.deque(read(passages), maxlen=_CHANGES)]
-    deleting = statistics.median(timed(lambda id=id: base.delete(id))[0] for id in old)
-    return {**found, "add one, ms": 1e3 * adding, "delete one, ms": 1e3 * deleting}
+    return found | changed(passages, lambda row: base.add([row]), base.delete)
 
   def open(self) -> Callable[..., list[str]]:
     base = realm_jax.KnowledgeBase(self._path)
@@ -183,11 +181,8 @@ class Tantivy:
 
     passages = self._collection.passages
     creating, _ = timed(lambda: write(read(passages)))
-    new = [{"id": f"new {n}", "text": f"An addition of {n} words."} for n in range(_CHANGES)]
-    adding = statistics.median(timed(lambda row=row: write([row]))[0] for row in new)
-    old = [row["id"] for row in collections.deque(read(passages), maxlen=_CHANGES)]
-    deleting = statistics.median(timed(lambda id=id: write([], [id]))[0] for id in old)
-    return {"create, s": creating, "add one, ms": 1e3 * adding, "delete one, ms": 1e3 * deleting}
+    found = changed(passages, lambda row: write([row]), lambda id: write([], [id]))
+    return {"create, s": creating, **found}
 
   def open(self) -> Callable[..., list[str]]:
     index = self._index()
@@ -416,11 +411,9 @@ def main() -> None:
     files = (asked.questions, asked.embeddings, asked.question_embeddings)
     given = (Collection(str(passages), *files), there)
     table = {system: measured(system, directory / system, given) for system in systems}
-    print(f"\n| {size:,} passages | {' | '.join(table)} |\n|{'---|' * (1 + len(table))}")
-    for row in dict.fromkeys(itertools.chain.from_iterable(table.values())):
-      found = (figures.get(row, "") for figures in table.values())
-      cells = (f"{value:,.4g}" if isinstance(value, float) else value for value in found)
-      print(f"| {row} | {' | '.join(cells)} |", flush=True)
+    rows = dict.fromkeys(itertools.chain.from_iterable(table.values()))
+    cells = ([row, *(figures.get(row, "") for figures in table.values())] for row in rows)
+    print(f"\n{measuring.table([f'{size:,} passages', *table], cells)}", flush=True)
 
 
 if __name__ == "__main__":

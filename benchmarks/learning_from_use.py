@@ -21,16 +21,17 @@ figures stay in --directory; `--draw` draws the figures that are there.
 import argparse
 import dataclasses
 import functools
-import gzip
 import itertools
 import json
 import os
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import matplotlib.figure
+import measuring
 import numpy as np
+from measuring import read
 
 from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import read_judgements, read_queries
@@ -40,6 +41,7 @@ from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best
 from realm_jax.knowledge_base import evaluation, learned, learning, use_memory
 from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.snapshot import Snapshot
@@ -55,7 +57,7 @@ _BATCH, _LENGTH_STEP = 32, 16  # of questions to embed
 _TIMED = 300  # questions
 _FIGURES = "figures.jsonl"
 _LEARNERS = ("memory", "adapter", "tower")
-Search = Callable[..., list]
+Search = Callable[..., list[Hit]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,27 +88,19 @@ class Scored(Snapshot):
     return super().best(question, len(self.live_N), by=by)
 
 
-class Questions:
-  """Embeddings of questions, which stay in a file."""
-
-  def __init__(self, encoder: Encoder, path: str):
-    self._encoder, self._path, self._known = encoder, path, {}
-    if os.path.exists(path):
-      with np.load(path) as file:
-        self._known = dict(zip(file["texts"].tolist(), file["embeddings"], strict=True))
-
-  def __call__(self, text: str) -> np.ndarray:
-    if text not in self._known:
-      self.add([text])
-    return self._known[text]
-
-  def add(self, texts: Sequence[str]) -> None:
-    """Embeds questions, those of similar length together, and writes the file."""
-    missing = sorted({*texts} - self._known.keys(), key=lambda text: (len(text), text))
-    self._known |= zip(missing, embedded(self._encoder, missing), strict=True)
-    if missing:
-      with open(self._path, "wb") as file:
-        np.savez(file, texts=[*self._known], embeddings=np.stack([*self._known.values()]))
+def embeddings_of(texts: Sequence[str], encoder: Encoder, path: str) -> dict[str, np.ndarray]:
+  """Returns embeddings of questions, at least of these; they stay in a file."""
+  known = {}
+  if os.path.exists(path):
+    with np.load(path) as file:
+      known = dict(zip(file["texts"].tolist(), file["embeddings"], strict=True))
+  # Those of similar length are embedded together.
+  missing = sorted({*texts} - known.keys(), key=lambda text: (len(text), text))
+  known |= zip(missing, embedded(encoder, missing), strict=True)
+  if missing:
+    with open(path, "wb") as file:
+      np.savez(file, texts=[*known], embeddings=np.stack([*known.values()]))
+  return known
 
 
 def embedded(encoder: Encoder, texts: Sequence[str]) -> Iterator[np.ndarray]:
@@ -117,21 +111,16 @@ def embedded(encoder: Encoder, texts: Sequence[str]) -> Iterator[np.ndarray]:
     yield from np.asarray(program(encoder.params, tokens), np.float32)[: len(batch)]
 
 
-def lines(path: str) -> Iterator[dict]:
-  with (gzip.open if path.endswith(".gz") else open)(path, "rt") as file:
-    yield from map(json.loads, file)
-
-
 def texts(name: str, data: str) -> tuple[list[dict], int]:
   """Returns the documents of a base, and the words of a passage."""
   if name == "cranfield":
-    found = ({**line, "id": line["_id"]} for line in lines(f"{data}/cranfield/corpus.jsonl"))
+    found = ({**line, "id": line["_id"]} for line in read(f"{data}/cranfield/corpus.jsonl"))
     return [d for d in found if d["text"] or d["title"]], 100
   if name == "squad":
-    passages = [*lines(f"{data}/squad_open/passages.jsonl.gz")]
+    passages = [*read(f"{data}/squad_open/passages.jsonl.gz")]
     train = [passage for passage in passages if passage["split"] == "train"]
     return [p for p in passages if p["split"] != "train"] + train[::4], 200
-  articles = lines(f"{data}/corpus/enwiki_core_2015_lead4k.jsonl.gz")
+  articles = read(f"{data}/corpus/enwiki_core_2015_lead4k.jsonl.gz")
   cut = ({**a, "text": " ".join(a["text"].split()[:_LEAD_WORDS])} for a in articles)
   kept = ({**a, "id": str(number)} for number, a in enumerate(cut) if a["text"])
   return [*itertools.islice(kept, _LEADS)], 100
@@ -151,10 +140,12 @@ def open_base(
   snapshot = folder.newest()
   encoder = folder.encoder(snapshot.commit.settings.encoder)
   assert isinstance(encoder, Encoder), "a directory was given"
-  embed = Questions(encoder, f"{path}.questions.npz")
-  embed.add(questions)
-  fields = {f.name: getattr(snapshot, f.name) for f in dataclasses.fields(Snapshot)}
-  return Scored(**{**fields, "embed": embed}), encoder
+  embed = embeddings_of(questions, encoder, f"{path}.questions.npz").__getitem__
+  return Scored(**{**fields_of(snapshot), "embed": embed}), encoder
+
+
+def fields_of(snapshot: Snapshot) -> dict[str, Any]:
+  return {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(Snapshot)}
 
 
 def ranked_by(snapshot: Scored, ranking: str) -> Scored:
@@ -166,36 +157,35 @@ def ranked_by(snapshot: Scored, ranking: str) -> Scored:
 
 def question_sets(data: str) -> dict[str, Set]:
   """Returns the sets; what is asked is no part of what strength and threshold were chosen by."""
-  read = lambda name: read_questions(f"{data}/qa/{name}.jsonl")  # noqa: E731
-  mixed = lambda questions: random.Random(0).sample(questions, len(questions))  # noqa: E731
-  trec = mixed(read("curatedtrec/large2470_train"))
-  squad = mixed(
-    [
-      Question(id=str(number), text=line["question"], answers=tuple(line["answer"]), regex=False)
-      for number, line in enumerate(lines(f"{data}/squad_open/dev.jsonl.gz"))
-    ]
-  )
-  val = mixed(read("webquestions/val"))[:_DEVELOPED]
-  past = mixed(read("webquestions/trainmodel"))
+
+  def questions(name: str) -> list[Question]:
+    return read_questions(f"{data}/qa/{name}.jsonl")
+
+  def mixed(questions: Sequence[Question]) -> list[Question]:
+    return random.Random(0).sample(questions, len(questions))
+
+  trec = mixed(questions("curatedtrec/large2470_train"))
+  squad = mixed(read_questions(f"{data}/squad_open/dev.jsonl.gz"))
+  val = mixed(questions("webquestions/val"))[:_DEVELOPED]
+  past = mixed(questions("webquestions/trainmodel"))
   return {
-    "WebQuestions": Set("leads", past, val, read("webquestions/test")),
-    "CuratedTREC": Set("leads", trec[400:], trec[:400], read("curatedtrec/dpr_test694")),
+    "WebQuestions": Set("leads", past, val, questions("webquestions/test")),
+    "CuratedTREC": Set("leads", trec[400:], trec[:400], questions("curatedtrec/dpr_test694")),
     "SQuAD-open": Set("squad", squad[:3000], squad[3000:3400], squad[4000:5500]),
   }
 
 
+def has_answer(hits: Sequence[Hit], question: Question) -> bool:
+  return any(occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
+
+
 def recalls(questions: Sequence[Question], searches: Sequence[Search]) -> np.ndarray:
   """Returns for which questions an answer is among the five passages of each search, `[S, Q]`."""
-  return np.array(
-    [
-      [
-        any(occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
-        for hits in (search(question.text, 5) for search in searches)
-      ]
-      for question in progress.track(questions, what="questions")
-    ],
-    float,
-  ).T
+  found = [
+    [has_answer(search(question.text, 5), question) for search in searches]
+    for question in progress.track(questions, what="questions")
+  ]
+  return np.array(found, float).T
 
 
 def memory_of(records: Sequence[PastQuestion], *, answered: bool = True) -> Memory:
@@ -204,15 +194,12 @@ def memory_of(records: Sequence[PastQuestion], *, answered: bool = True) -> Memo
 
 def spoiled(records: Sequence[PastQuestion], snapshot: Snapshot) -> list[PastQuestion]:
   """Returns records of which a tenth have random passages instead of theirs."""
-  draw, rows = random.Random(1), range(len(snapshot.live_N))
-  wrong = set(draw.sample(range(len(records)), len(records) // 10))
-  random_one = lambda _: JudgedPassage.of(snapshot.hit(draw.choice(rows)))  # noqa: E731
-  return [
-    dataclasses.replace(one, useful=(*map(random_one, one.useful or (None,)),))
-    if number in wrong
-    else one
-    for number, one in enumerate(records)
-  ]
+  draw, rows, records = random.Random(1), range(len(snapshot.live_N)), [*records]
+  for number in sorted(draw.sample(range(len(records)), len(records) // 10)):
+    hits = [snapshot.hit(draw.choice(rows)) for _ in records[number].useful or (None,)]
+    useful = tuple(map(JudgedPassage.of, hits))
+    records[number] = dataclasses.replace(records[number], useful=useful)
+  return records
 
 
 def remembered(questions: Sequence[Question], snapshot: Snapshot) -> list[PastQuestion]:
@@ -306,23 +293,13 @@ def measure_answerable(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
       f"{n} {value:.3f} ({low:.3f} to {high:.3f})" for n, (value, (low, high)) in figures.items()
     )
     yield f"{size:,}", ", ".join(shares)
-  without, known = cost(snapshot, one.asked[:_TIMED], memory)
+  plain = Snapshot(**fields_of(snapshot))
+  without, known = measuring.cpu_in_turns(
+    [question.text for question in one.asked[:_TIMED]],
+    lambda text: plain.search(text, 5, memory=memory),
+    lambda text: learned.search(plain, text, 5, memory=memory),
+  )
   yield "a search, in ms of CPU", f"{without:.1f} without, {known:.1f} with"
-
-
-def cost(snapshot: Scored, questions: Sequence[Question], memory: Memory) -> tuple[float, float]:
-  """Returns the median milliseconds of a search, and of one that knows what is answerable."""
-  fields = {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(Snapshot)}
-  plain = Snapshot(**fields)
-  times = []
-  for question in questions:  # in turns, because other work comes and goes
-    marks = [time.thread_time()]
-    plain.search(question.text, 5, memory=memory)
-    marks.append(time.thread_time())
-    learned.search(plain, question.text, 5, memory=memory)
-    times.append(np.diff([*marks, time.thread_time()]))
-  without, known = np.median(times, axis=0) * 1000
-  return float(without), float(known)
 
 
 def measure_half(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
@@ -336,27 +313,22 @@ def measure_half(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
     for stored_NxE in (passages_NxE, half_NxE.astype(np.float32))
   )
 
-  def found(rows_Qx5: np.ndarray) -> np.ndarray:
-    return np.array(
-      [
-        any(occurs(snapshot.hit(row).text, q.answers, regex=q.regex) for row in rows)
-        for q, rows in zip(one.asked, rows_Qx5.tolist(), strict=True)
-      ]
-    )
-
+  before, after = (
+    [
+      has_answer([snapshot.hit(row) for row in rows], question)
+      for question, rows in zip(one.asked, rows_Qx5.tolist(), strict=True)
+    ]
+    for rows_Qx5 in (five_Qx5, five_by_half_Qx5)
+  )
   other = (np.sort(five_Qx5, axis=1) != np.sort(five_by_half_Qx5, axis=1)).any(axis=1)
   yield "other five passages", f"{other.sum():,} of {len(other):,} questions"
-  changed = (found(five_Qx5) != found(five_by_half_Qx5)).sum()
-  yield "an answer among them or no longer", f"{changed:,}"
+  yield "an answer among them or no longer", f"{np.not_equal(before, after).sum():,}"
   yield "MiB", f"{passages_NxE.nbytes / 2**20:.1f}, {half_NxE.nbytes / 2**20:.1f} in half precision"
-  times = []
-  for question_E in questions_QxE[:_TIMED]:
-    marks = [time.thread_time()]
-    _ = passages_NxE @ question_E
-    marks.append(time.thread_time())
-    _ = half_NxE.astype(np.float32) @ question_E
-    times.append(np.diff([*marks, time.thread_time()]))
-  single, half = np.median(times, axis=0) * 1000
+  single, half = measuring.cpu_in_turns(
+    questions_QxE[:_TIMED],
+    lambda question_E: passages_NxE @ question_E,
+    lambda question_E: half_NxE.astype(np.float32) @ question_E,
+  )
   yield "scores of all, in ms of CPU", f"{single:.1f}, {half:.1f} from half precision"
 
 
@@ -421,57 +393,41 @@ def choose(
   one: Set | None, data: str, snapshot: Scored
 ) -> Iterator[tuple[tuple[float, float], np.ndarray, np.ndarray]]:
   """Yields strength and threshold, and figures with and without memory; None means Cranfield."""
-  grid = [*itertools.product(_STRENGTHS, _THRESHOLDS)]
-
-  def set_to(setting: tuple[float, float]) -> None:
+  memory = memory_of(remembered(one.past, snapshot)) if one else None
+  for setting in itertools.product(_STRENGTHS, _THRESHOLDS):
     use_memory.STRENGTH, use_memory.THRESHOLD = setting
-
-  if one is None:
-    for setting in grid:
-      set_to(setting)
+    if one is None:
       (_, _, before), (_, _, after) = itertools.islice(measure_cranfield(data, snapshot), 2)
-      yield setting, after, before
-    return
-  memory = memory_of(remembered(one.past, snapshot))
-
-  def search(setting: tuple[float, float], text: str, k: int) -> list:
-    set_to(setting)
-    return snapshot.search(text, k, memory=memory)
-
-  searches = [functools.partial(search, setting) for setting in grid]
-  before, *after = recalls(one.developed, [snapshot.search, *searches])
-  for setting, some in zip(grid, after, strict=True):
-    yield setting, some, before
+    else:
+      remembering = functools.partial(snapshot.search, memory=memory)
+      before, after = recalls(one.developed, [snapshot.search, remembering])
+    yield setting, after, before
 
 
 def draw(path: str, output: str) -> None:
   """Draws recall@5 of WebQuestions by the questions that were learned from."""
-  figures = [*lines(path)]
+  figures: dict[tuple, dict] = {}
+  for one in read(path):
+    if one["set"] == "WebQuestions" and isinstance(one["row"], int):
+      figures.setdefault((one["ranking"], one["learner"]), {})[one["row"]] = one
+  rankings = [r for r in ("encoder", "fused") if any(ranking == r for ranking, _ in figures)]
   figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
-  rankings = [r for r in ("encoder", "fused") if any(one["ranking"] == r for one in figures)]
   panels = figure.subplots(1, len(rankings), sharey=True, squeeze=False).flat
   for axes, ranking in zip(panels, rankings, strict=True):
     for learner in _LEARNERS:
-      found = {
-        one["row"]: one
-        for one in figures
-        if (one["set"], one["ranking"], one["learner"]) == ("WebQuestions", ranking, learner)
-        and isinstance(one["row"], int)
-      }
-      if found:
-        rows = [found[size] for size in sorted(found)]
-        start = rows[0]["before"]
-        sizes = [0, *sorted(found)]
-        axes.plot(sizes, [start, *(row["after"] for row in rows)], marker="o", label=learner)
-        low, high = ([start, *(start + row["interval"][i] for row in rows)] for i in (0, 1))
-        axes.fill_between(sizes, low, high, alpha=0.15)
+      if found := figures.get((ranking, learner)):
+        sizes = sorted(found)
+        start = found[sizes[0]]["before"]
+        shares = [start, *(found[size]["after"] for size in sizes)]
+        low, high = zip((0, 0), *(found[size]["interval"] for size in sizes), strict=True)
+        axes.plot([0, *sizes], shares, marker="o", label=learner)
+        axes.fill_between([0, *sizes], start + np.array(low), start + np.array(high), alpha=0.15)
     axes.set_title(f"WebQuestions, {ranking}", fontsize=10)
     axes.set_xlabel("questions learned from", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
-  axes = figure.axes[0]
-  axes.set_ylabel("an answer is among five passages", fontsize=8)
-  axes.legend(fontsize=8)
+  panels[0].set_ylabel("an answer is among five passages", fontsize=8)
+  panels[0].legend(fontsize=8)
   figure.savefig(output, dpi=110)
 
 
@@ -494,31 +450,34 @@ def main() -> None:
     return
   sets = question_sets(arguments.data)
   for name in arguments.sets or [*sets, "Cranfield"]:
-    one = sets.get(name)
-    asked = cranfield_queries(arguments.data) if one is None else [*one.past, *one.asked]
-    asked = [*asked, *one.developed] if one is not None and arguments.choose else asked
-    base = "cranfield" if one is None else one.base
-    opened, encoder = open_base(base, arguments, [question.text for question in asked])
-    reports = [Report(name, ranking, path) for ranking in arguments.rankings]
-    for report in reports:
-      snapshot = ranked_by(opened, report.ranking)
-      if arguments.choose:
-        for setting, after, before in choose(one, arguments.data, snapshot):
-          dataclasses.replace(report, path=os.devnull)("memory", setting, after, before)
-      elif (arguments.answerable or arguments.half) and one is not None:
-        rows = (measure_half if arguments.half else measure_answerable)(one, snapshot)
-        for row, figures in rows:
-          print(f"{name} | {report.ranking} | {row} | {figures}", flush=True)
-      elif one is None:
-        (_, _, before), *rows = measure_cranfield(arguments.data, snapshot)
-        for learner, row, after in rows:
-          report(learner, row, after, before)
-      elif "memory" in arguments.learners:
-        measure_memory(one, snapshot, report)
-    if one is not None and not (arguments.choose or arguments.answerable or arguments.half):
-      for learner in {*arguments.learners} - {"memory"}:
-        trained_rankings = [report for report in reports if report.ranking != "words"]
-        measure_trained(one, opened, encoder, learner, trained_rankings)
+    measure(name, sets.get(name), arguments, path)
+
+
+def measure(name: str, one: Set | None, arguments: argparse.Namespace, path: str) -> None:
+  """Measures what is asked for with the questions of a set; None means Cranfield."""
+  asked = cranfield_queries(arguments.data) if one is None else [*one.past, *one.asked]
+  asked = [*asked, *one.developed] if one is not None and arguments.choose else asked
+  base = "cranfield" if one is None else one.base
+  opened, encoder = open_base(base, arguments, [question.text for question in asked])
+  reports = [Report(name, ranking, path) for ranking in arguments.rankings]
+  for report in reports:
+    snapshot = ranked_by(opened, report.ranking)
+    if arguments.choose:
+      for setting, after, before in choose(one, arguments.data, snapshot):
+        dataclasses.replace(report, path=os.devnull)("memory", setting, after, before)
+    elif one is None:
+      (_, _, before), *rows = measure_cranfield(arguments.data, snapshot)
+      for learner, row, after in rows:
+        report(learner, row, after, before)
+    elif arguments.answerable or arguments.half:
+      for row, figures in (measure_half if arguments.half else measure_answerable)(one, snapshot):
+        print(f"{name} | {report.ranking} | {row} | {figures}", flush=True)
+    elif "memory" in arguments.learners:
+      measure_memory(one, snapshot, report)
+  if one is not None and not (arguments.choose or arguments.answerable or arguments.half):
+    for learner in {*arguments.learners} - {"memory"}:
+      trained_rankings = [report for report in reports if report.ranking != "words"]
+      measure_trained(one, opened, encoder, learner, trained_rankings)
 
 
 if __name__ == "__main__":

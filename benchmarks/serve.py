@@ -7,7 +7,6 @@ python benchmarks/serve.py --kb=kb --clients=1,8,64 --output=serve.json
 """
 
 import argparse
-import dataclasses
 import http.client
 import json
 import os
@@ -19,7 +18,11 @@ import sys
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import measuring
 
 from realm_jax.data.questions import read_questions
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -40,8 +43,7 @@ HOSTILE = (  # method, path, body, content type, status
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
   """What is served, and what clients ask of it.
 
   Attributes:
@@ -61,14 +63,10 @@ class Workload:
 def of_a_model(run: str) -> Workload:
   """Masks of held-out sentences, filled by a pre-trained model; edits end with the session."""
   questions = read_questions(os.path.join(run, "almanac", "heldout.jsonl"))
+  places = {"checkpoints": "pretrain/checkpoints", "passages": "passages", "index": "index"}
   added = {"title": "<b>", "text": "The euro is used by <script>."}
   return Workload(
-    served=(
-      "serve",
-      f"--checkpoints={os.path.join(run, 'pretrain', 'checkpoints')}",
-      f"--passages={os.path.join(run, 'passages')}",
-      f"--index={os.path.join(run, 'index')}",
-    ),
+    served=("serve", *(f"--{name}={os.path.join(run, path)}" for name, path in places.items())),
     texts=[question.masked_text for question in questions],
     route="fill_mask",
     ask=lambda text: ("POST", "/api/fill_mask", {"texts": [text]}),
@@ -98,13 +96,10 @@ class Client(threading.Thread):
   def __init__(self, port: int, workload: Workload, *, number: int, until: float):
     super().__init__()
     self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    self._workload = workload
-    self._number = number
-    self._random = random.Random(number)
-    self._until = until
-    self._cookie = ""
+    self._workload, self._number, self._until = workload, number, until
+    self._random, self._cookie = random.Random(number), ""
     self.seconds: list[float] = []
-    self.statuses: dict[str, int] = {}
+    self.statuses: Counter[str] = Counter()
 
   def run(self):
     while time.perf_counter() < self._until:
@@ -112,22 +107,21 @@ class Client(threading.Thread):
         request = self._workload.edit(self._number)
       else:
         request = self._workload.ask(self._random.choice(self._workload.texts))
-      started = time.perf_counter()
-      try:
-        status = str(self._send(*request))
-      except (OSError, http.client.HTTPException) as error:
-        status = type(error).__name__
-        self._connection.close()
-      self.seconds.append(time.perf_counter() - started)
-      self.statuses[status] = self.statuses.get(status, 0) + 1
+      seconds, status = measuring.timed(lambda request=request: self._status(*request))
+      self.seconds.append(seconds)
+      self.statuses[status] += 1
 
-  def _send(self, method: str, path: str, body: dict | None) -> int:
+  def _status(self, method: str, path: str, body: dict | None) -> str:
     headers = {"content-type": JSON, "cookie": self._cookie, "authorization": f"Bearer {TOKEN}"}
-    self._connection.request(method, path, body and json.dumps(body), headers)
-    response = self._connection.getresponse()
-    response.read()
+    try:
+      self._connection.request(method, path, body and json.dumps(body), headers)
+      response = self._connection.getresponse()
+      response.read()
+    except (OSError, http.client.HTTPException) as error:
+      self._connection.close()
+      return type(error).__name__
     self._cookie = (response.getheader("set-cookie") or self._cookie).partition(";")[0]
-    return response.status
+    return str(response.status)
 
 
 class Nuisance(threading.Thread):
@@ -135,9 +129,7 @@ class Nuisance(threading.Thread):
 
   def __init__(self, port: int, route: str, *, until: float):
     super().__init__()
-    self._port = port
-    self._route = route
-    self._until = until
+    self._port, self._route, self._until = port, route, until
     self.requests = 0
     self.unexpected: list[str] = []
 
@@ -186,11 +178,8 @@ def measured(port: int, workload: Workload, *, clients: int, seconds: float) -> 
     thread.start()
   for thread in (*asking, nuisance):
     thread.join()
-  took = sorted(second for client in asking for second in client.seconds)
-  statuses: dict[str, int] = {}
-  for client in asking:
-    for status, count in client.statuses.items():
-      statuses[status] = statuses.get(status, 0) + count
+  took = sorted(1000 * second for client in asking for second in client.seconds)
+  statuses = sum((client.statuses for client in asking), Counter())
   return {
     "clients": clients,
     "requests": len(took),
@@ -199,9 +188,9 @@ def measured(port: int, workload: Workload, *, clients: int, seconds: float) -> 
     "errors": sum(count for status, count in statuses.items() if status not in ("200", "201")),
     "hostile_requests": nuisance.requests,
     "hostile_answers_unexpected": nuisance.unexpected,
-    "median_ms": round(1000 * statistics.median(took), 1),
-    "p95_ms": round(1000 * took[int(0.95 * len(took))], 1),
-    "p99_ms": round(1000 * took[int(0.99 * len(took))], 1),
+    "median_ms": round(statistics.median(took), 1),
+    "p95_ms": round(took[int(0.95 * len(took))], 1),
+    "p99_ms": round(took[int(0.99 * len(took))], 1),
   }
 
 
@@ -215,9 +204,7 @@ def main():
   args = parser.parse_args()
 
   workload = of_a_knowledge_base(args.kb) if args.kb else of_a_model(args.run)
-  started = time.perf_counter()
-  server, port = start_server(workload.served)
-  ready = time.perf_counter() - started
+  ready, (server, port) = measuring.timed(lambda: start_server(workload.served))
   try:
     loads = [
       measured(port, workload, clients=int(clients), seconds=args.seconds)
@@ -225,20 +212,17 @@ def main():
     ]
   finally:
     server.send_signal(signal.SIGTERM)
-    stopped = time.perf_counter()
-    exit_code = server.wait(timeout=30)
+    stopping, exit_code = measuring.timed(lambda: server.wait(timeout=30))
   result = {
     "cores": len(os.sched_getaffinity(0)),
     "seconds": args.seconds,
     "seconds_until_ready": round(ready, 1),
     "loads": loads,
     "exit_code_after_sigterm": exit_code,
-    "seconds_to_stop": round(time.perf_counter() - stopped, 2),
+    "seconds_to_stop": round(stopping, 2),
   }
   print(json.dumps(result, indent=2))
-  if args.output:
-    with open(args.output, "w") as file:
-      json.dump(result, file, indent=2)
+  measuring.write(args.output, result)
 
 
 if __name__ == "__main__":

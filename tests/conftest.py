@@ -159,7 +159,7 @@ def emulated_gcs(tmp_path_factory):
   """An object store on loopback, for this process and its children; see `EmulatedGcs`."""
   for name in ("gcsfs", "gcp_storage_emulator"):
     pytest.importorskip(name)
-  from benchmarks.emulated_gcs import EmulatedGcs
+  from tests.emulated_gcs import EmulatedGcs
 
   with EmulatedGcs() as store, pytest.MonkeyPatch.context() as patch:
     for name, value in store.environment.items():

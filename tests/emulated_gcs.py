@@ -28,6 +28,7 @@ class EmulatedGcs:
   """A bucket behind an HTTP port of this machine; use as a context manager.
 
   Attributes:
+    root: of the paths in it.
     delay: seconds that every request takes longer.
     requests: answered so far, by method.
     refused: requests answered with 503 so far.
@@ -36,6 +37,7 @@ class EmulatedGcs:
 
   def __init__(self):
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
+    self.root = ROOT
     self.delay = 0.0
     self.requests: Counter[str] = Counter()
     self.refused = 0

@@ -141,10 +141,7 @@ class Postings:
     words = place[words]
     row = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
     is_word, borders = words != _BREAK, np.arange(len(order) + 1, dtype=np.int32)
-    term, rows = _sorted(words[is_word], row[is_word])
-    new = np.append(True, (term[1:] != term[:-1]) | (rows[1:] != rows[:-1]))
-    new = np.flatnonzero(new[: len(term)])
-    counts = np.diff(new, append=len(term))
+    offsets, rows, counts = _counted(words[is_word], row[is_word], borders)
     is_pair = is_word[:-1] & is_word[1:]
     first, *following = _sorted(words[:-1][is_pair], words[1:][is_pair], row[:-1][is_pair])
     return cls(
@@ -152,9 +149,9 @@ class Postings:
       spelling=np.frombuffer(b"".join(terms[t] for t in order), np.uint8),
       spelling_ends=np.cumsum([len(terms[t]) for t in order], dtype=np.int64),
       prefixes=prefixes_of(terms[t] for t in order),
-      offsets=term[new].searchsorted(borders),
-      rows=rows[new],
-      counts=counts.astype(np.min_scalar_type(counts.max(initial=0))),
+      offsets=offsets,
+      rows=rows,
+      counts=counts,
       words=words,
       starts=starts,
       language=language,
@@ -265,6 +262,16 @@ class Postings:
     if any(first != second for first, second in sizes):
       raise ValueError(f"the files of {directory} do not fit together; build the postings again")
     return found
+
+
+def _counted(words: np.ndarray, row: np.ndarray, borders: np.ndarray) -> tuple[np.ndarray, ...]:
+  """Returns where the texts of each term begin, these texts, and how often they have it."""
+  words, rows = _sorted(words, row)
+  new = np.append(True, (words[1:] != words[:-1]) | (rows[1:] != rows[:-1]))
+  first = np.flatnonzero(new[: len(words)])
+  counts = np.diff(first, append=len(words))
+  counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
+  return words[first].searchsorted(borders), rows[first], counts
 
 
 def _sorted(*columns: np.ndarray) -> list[np.ndarray]:

@@ -34,8 +34,7 @@ import numpy as np
 from measuring import read
 
 from realm_jax.data.answers import occurs
-from realm_jax.data.judgements import read_judgements, read_queries
-from realm_jax.data.questions import Question, read_questions
+from realm_jax.data.questions import Question, read_judgements, read_queries, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best

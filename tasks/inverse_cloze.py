@@ -6,10 +6,9 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.data import tagged_examples
-from realm_jax.data.inverse_cloze import build_inverse_cloze
-from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.data.preprocessors import build_inverse_cloze
 from realm_jax.text import tokenization
-from tasks.salient_span_masking import seqio_name, tagged_source
+from tasks.salient_span_masking import seqio_name, tagged_source, wordpiece_feature
 
 
 def register(
@@ -28,22 +27,22 @@ def register(
   Raises:
     FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
   """
-  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  tokenizer = tokenization.load(vocabulary)
   build = functools.partial(
     build_inverse_cloze,
-    vocabulary=pieces,
+    tokenizer=tokenizer,
     hide_salient_spans=hide_salient_spans,
   )
   kind = f"inverse_cloze_{'hidden' if hide_salient_spans else 'plain'}"
-  name = seqio_name(kind, corpus, pieces)
+  name = seqio_name(kind, corpus, tokenizer)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
-  feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
+  feature = wordpiece_feature(tokenizer)
   return seqio.TaskRegistry.add(
     name,
     source=tagged_source(corpus),
     preprocessors=[_parse, build],
-    output_features={"query": feature(), "title": feature(), "body": feature()},
+    output_features={"query": feature, "title": feature, "body": feature},
   )
 
 

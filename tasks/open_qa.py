@@ -7,10 +7,9 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.data.questions import read_questions, texts_digest
-from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.text import tokenization
 from realm_jax.text.wordpieces import MASK
-from tasks.salient_span_masking import seqio_name
+from tasks.salient_span_masking import seqio_name, wordpiece_feature
 
 
 def register(*, questions: str, vocabulary: str) -> seqio.Task:
@@ -27,20 +26,20 @@ def register(*, questions: str, vocabulary: str) -> seqio.Task:
     FileNotFoundError: If one of them is missing.
     ValueError: If the questions are invalid, or are masked sentences.
   """
-  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  tokenizer = tokenization.load(vocabulary)
   loaded = read_questions(questions)
   if loaded[0].span is not None:
     raise ValueError(f"{questions} has masked sentences, not questions")
   texts = [question.text for question in loaded]
-  name = seqio_name(f"open_qa_{texts_digest(loaded)}", questions, pieces)
+  name = seqio_name(f"open_qa_{texts_digest(loaded)}", questions, tokenizer)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
   return seqio.TaskRegistry.add(
     name,
     source=seqio.FunctionDataSource(functools.partial(_dataset, texts), splits=("train",)),
-    preprocessors=[functools.partial(tokenize_question, vocabulary=pieces)],
+    preprocessors=[functools.partial(tokenize_question, tokenizer=tokenizer)],
     output_features={
-      "query": seqio.Feature(pieces, add_eos=False, dtype=tf.int32),
+      "query": wordpiece_feature(tokenizer),
       "question_index": seqio.Feature(
         seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.int64
       ),
@@ -62,10 +61,9 @@ def tokenize_question(
   dataset: tf.data.Dataset,
   sequence_length: Mapping[str, int],
   *,
-  vocabulary: WordPieceVocabulary,
+  tokenizer: tokenization.WordPieceTokenizer,
 ) -> tf.data.Dataset:
   """Makes `query` from `text`, truncated to its length; a literal `[MASK]` is the mask token."""
-  tokenizer = vocabulary.tokenizer
   room = sequence_length["query"] - 2
 
   def convert(example):

@@ -8,9 +8,8 @@ import re
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import masking, tagged_examples
+from realm_jax.data import preprocessors, tagged_examples
 from realm_jax.data.batches import Masking
-from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.text import tokenization
 
 
@@ -28,40 +27,40 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
   Raises:
     FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
   """
-  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
-  name = seqio_name(f"{mask}_masking", corpus, pieces)
+  tokenizer = tokenization.load(vocabulary)
+  name = seqio_name(f"{mask}_masking", corpus, tokenizer)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
-  with_vocabulary = {"vocabulary": pieces}
-  mask_tokens = functools.partial(masking.mask_random_tokens, **with_vocabulary)
+  with_tokenizer = {"tokenizer": tokenizer}
+  mask_tokens = functools.partial(preprocessors.mask_random_tokens, **with_tokenizer)
   draw, *apply = {
     "salient_span": (
-      masking.draw_salient_span,
-      functools.partial(masking.mask_span, **with_vocabulary),
+      preprocessors.draw_salient_span,
+      functools.partial(preprocessors.mask_span, **with_tokenizer),
     ),
     "random_span": (
-      masking.draw_sentence,
-      functools.partial(masking.mask_random_span, **with_vocabulary),
+      preprocessors.draw_sentence,
+      functools.partial(preprocessors.mask_random_span, **with_tokenizer),
     ),
-    "random_token": (masking.draw_sentence, mask_tokens),
-    "passage_tokens": (masking.whole_passage, masking.crop, mask_tokens),
+    "random_token": (preprocessors.draw_sentence, mask_tokens),
+    "passage_tokens": (preprocessors.whole_passage, preprocessors.crop, mask_tokens),
   }[mask]
-  feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
+  feature = wordpiece_feature(tokenizer)
   return seqio.TaskRegistry.add(
     name,
     source=tagged_source(corpus),
     preprocessors=[
-      masking.parse_passages,
+      preprocessors.parse_passages,
       draw,
-      functools.partial(masking.tokenize_sentence, **with_vocabulary),
+      functools.partial(preprocessors.tokenize_sentence, **with_tokenizer),
       *apply,
-      functools.partial(masking.build_masked_query, **with_vocabulary),
-      masking.drop_rejected,
+      functools.partial(preprocessors.build_masked_query, **with_tokenizer),
+      preprocessors.drop_rejected,
     ],
     output_features={
-      "query": feature(),
-      "mlm_positions": feature(),
-      "mlm_targets": feature(),
+      "query": feature,
+      "mlm_positions": feature,
+      "mlm_targets": feature,
     },
   )
 
@@ -80,9 +79,15 @@ def tagged_source(corpus: str) -> seqio.DataSource:
   return seqio.FileDataSource(read, {"train": files})
 
 
-def seqio_name(kind: str, corpus: str, vocabulary: WordPieceVocabulary) -> str:
-  """Returns a registry name that is unique to the corpus and the vocabulary."""
+def wordpiece_feature(tokenizer: tokenization.WordPieceTokenizer) -> seqio.Feature:
+  """Returns a feature of ids, which the preprocessors make."""
+  vocabulary = seqio.PassThroughVocabulary(tokenizer.vocab_size)
+  return seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
+
+
+def seqio_name(kind: str, corpus: str, tokenizer: tokenization.WordPieceTokenizer) -> str:
+  """Returns a registry name that is unique to the corpus and the tokenizer."""
   path = os.path.abspath(corpus)
   # SeqIO allows only letters, digits, dots and underscores; the digest distinguishes /a-b and /a_b.
   digest = hashlib.sha256(path.encode()).hexdigest()[:8]
-  return re.sub(r"\W+", "_", f"{kind}:{path}:{digest}:{vocabulary.tokenizer.digest}")
+  return re.sub(r"\W+", "_", f"{kind}:{path}:{digest}:{tokenizer.digest}")

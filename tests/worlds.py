@@ -2,7 +2,7 @@
 
 import itertools
 
-from realm_jax.corpus import vocabulary as vocabularies
+from realm_jax.corpus import reading
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.input_files import find_files
 from realm_jax.demo.make_almanac import make_almanac
@@ -15,7 +15,7 @@ def make_corpora(root):
   documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
   vocabulary = str(root / "vocabulary")
   files = itertools.chain(*find_files([documents, training]))
-  vocabularies.learn([*files], vocab_size=1024).save(vocabulary)
+  reading.learn_vocabulary([*files], vocab_size=1024).save(vocabulary)
   for source, name in ((documents, "passages"), (training, "training")):
     prepare_corpus(
       input=source,

@@ -10,7 +10,7 @@ import numpy as np
 
 from realm_jax.answering.explanation import Explanation, GenerationRanking
 from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
-from realm_jax.corpus.passage_store import StoredPassages, titled_text
+from realm_jax.corpus.passage_store import Passages, titled_text
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, Array, SearchResults, Tokens
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Embeddings, Searcher, merge
@@ -52,7 +52,7 @@ class EditableCorpus:
     hybrid: BM25, to search as well; None searches the generation alone.
   """
 
-  store: StoredPassages
+  store: Passages
   loaded: LoadedGeneration
   tokenizer: Tokenizer
   passage_length: int

@@ -1,22 +1,26 @@
-"""Cuts documents into passages: whole sentences packed greedily, or a fixed number of words.
+"""Cuts documents into passages, with wordpieces, sentence boundaries and salient spans.
 
-As in the original system (`preprocess_wiki_extractor`), the title and three special tokens count
-against the budget, the title is stored separately, and passages never cross documents nor, by
-default, overlap. Unlike the original, a sentence that exceeds the budget is split between
-wordpieces rather than truncated later, and a passage keeps the raw text between its sentences.
-Passages of a fixed number of words follow Karpukhin et al. 2020 (DPR), who used 100.
+A passage is as many whole sentences as fit, or a fixed number of words. As in the original system
+(`preprocess_wiki_extractor`), the title and three special tokens count against the budget, the
+title is stored separately, and passages never cross documents nor, by default, overlap. Unlike the
+original, a sentence that exceeds the budget is split between wordpieces rather than truncated
+later, and a passage keeps the raw text between its sentences. Passages of a fixed number of words
+follow Karpukhin et al. 2020 (DPR), who used 100.
 """
 
 import dataclasses
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.passage_store import SPECIAL_TOKENS_PER_PASSAGE, passage_uid
 from realm_jax.foundations import choices
-
-SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
+from realm_jax.text.languages import language_of
+from realm_jax.text.segmentation import sentence_spans
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,3 +206,90 @@ def _part(sentence: TokenizedSentence, first: int, end: int) -> TokenizedSentenc
     starts=sentence.starts[first:end] - begin,
     limits=sentence.limits[first:end] - begin,
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passage:
+  """A passage; offsets are in bytes of `text`, and the ids exclude special tokens."""
+
+  document: str
+  title: str
+  text: str
+  uid: int
+  title_ids: np.ndarray
+  body_ids: np.ndarray
+  sentences: tuple[tuple[int, int], ...]
+  spans: tuple[tuple[int, int], ...]
+
+
+def make_passages(
+  documents: Sequence[Document],
+  *,
+  tokenizer,
+  tag: Callable[[str, str], Sequence[tuple[int, int]]],
+  config: ChunkingConfig,
+  counts: Counter,
+  languages: Sequence[str] = ("en",),
+) -> Iterator[Passage]:
+  """Yields the passages of documents in order.
+
+  The passages of a document depend only on the document. Taking several documents at once allows
+  tokenizing many sentences in one call, which is cheaper. A title without a text is the text.
+
+  Args:
+    tag: Finds the salient spans (byte offsets) of a text in a language.
+    counts: Updated with the counts of chunking.
+    languages: The languages of the corpus; each document has one of them.
+  """
+  documents = [
+    document
+    if document.text.strip()
+    else dataclasses.replace(document, title="", text=document.title)
+    for document in documents
+  ]
+  raws = [document.text.encode() for document in documents]
+  found = [language_of(f"{d.title}\n{d.text}", among=languages) for d in documents]
+  borders = [
+    sentence_spans(document.text, language=language)
+    for document, language in zip(documents, found, strict=True)
+  ]
+  titles = [document.title.encode() for document in documents]
+  tokenized = _tokenized(titles, raws, borders, tokenizer)
+  for document, language, raw, (title_ids, sentences) in zip(
+    documents, found, raws, tokenized, strict=True
+  ):
+    chunks = chunk_sentences(sentences, title_length=len(title_ids), config=config, counts=counts)
+    spans = document.spans if document.spans is not None else tag(document.text, language)
+    for chunk in chunks:
+      first, end, body_ids = chunk.start, chunk.limit, chunk.ids
+      text = raw[first:end].decode()
+      room = config.max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - len(body_ids)
+      yield Passage(
+        document=document.id,
+        title=document.title,
+        text=text,
+        uid=passage_uid(document.title, text),
+        title_ids=title_ids[:room],
+        body_ids=body_ids,
+        sentences=tuple([(s.start - first, s.limit - first) for s in chunk.sentences]),
+        spans=tuple([(a - first, b - first) for a, b in spans if first <= a and b <= end]),
+      )
+
+
+def _tokenized(
+  titles, raws, borders, tokenizer
+) -> Iterator[tuple[np.ndarray, list[TokenizedSentence]]]:
+  """Tokenizes titles and sentences of a batch of documents in one call; yields those of each."""
+  texts = [
+    raw[start:limit] for raw, spans in zip(raws, borders, strict=True) for start, limit in spans
+  ]
+  encoded = iter(tokenizer.encode_with_offsets([*titles, *texts]))
+  title_ids = [ids for ids, _, _ in itertools.islice(encoded, len(titles))]
+  for ids_of_title, spans in zip(title_ids, borders, strict=True):
+    yield (
+      ids_of_title,
+      [
+        TokenizedSentence(start, limit, *pieces)
+        for (start, limit), pieces in zip(spans, encoded, strict=False)
+      ],
+    )

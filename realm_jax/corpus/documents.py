@@ -1,16 +1,22 @@
-"""Documents and bad records."""
+"""Documents, made of records whose values come from any library, and records that yield none."""
 
 import dataclasses
+import datetime
+import decimal
+import json
+import numbers
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from realm_jax.corpus.field_values import is_missing, plain
+import numpy as np
+
 from realm_jax.corpus.passage_store import passage_uid
-from realm_jax.corpus.uid_set import UidSet
 
 _NAMED = 20
 _OWN_FIELDS = ("id", "_id", "title", "text")
+_TIMES = (datetime.datetime, np.datetime64, np.timedelta64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,35 @@ class BadRecord:
 
 
 Record = Document | BadRecord
+
+
+class UidSet:
+  """Stores 63-bit uids in eight bytes each: the newest in a set, older ones in sorted arrays."""
+
+  def __init__(self, *, max_newest: int = 50_000):
+    self._max_newest = max_newest
+    self._newest: set[int] = set()
+    self._sorted: list[np.ndarray] = []
+
+  def add(self, uids: Sequence[int]) -> list[bool]:
+    """Adds uids; returns whether each was new."""
+    wanted = np.asarray(uids, np.int64)
+    seen = np.zeros(len(wanted), bool)
+    for run in self._sorted:
+      at = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
+      seen |= run[at] == wanted
+    new = []
+    for uid, is_old in zip(uids, seen.tolist(), strict=True):
+      new.append(not is_old and uid not in self._newest)
+      if new[-1]:
+        self._newest.add(uid)
+    if len(self._newest) >= self._max_newest:
+      run = np.sort(np.fromiter(self._newest, np.int64, len(self._newest)))
+      self._newest.clear()
+      while self._sorted and len(self._sorted[-1]) < 2 * len(run):  # few arrays, merged seldom
+        run = np.sort(np.concatenate([self._sorted.pop(), run]), kind="stable")
+      self._sorted.append(run)
+    return new
 
 
 class BadRecords:
@@ -131,7 +166,7 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
       title=title,
       text=text.strip() if spans is None else text,
       spans=spans,
-      fields=plain({key: value for key, value in fields.items() if key not in _OWN_FIELDS}),
+      fields=json_values({key: value for key, value in fields.items() if key not in _OWN_FIELDS}),
     )
   except ValueError as error:
     return BadRecord(kind="broken_records", name=name, reason=str(error))
@@ -157,3 +192,81 @@ def _pairs(spans: Any) -> tuple[tuple[int, int], ...] | None:
     return tuple((int(a), int(b)) for a, b in spans)
   except (TypeError, ValueError) as error:
     raise ValueError(f"`spans` are {spans!r:.40}, not pairs of byte offsets") from error
+
+
+def json_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns fields as JSON holds them: dates as text, durations in seconds, arrays as lists.
+
+  Scalars of NumPy and decimal numbers become numbers, and missing values in lists null.
+
+  Raises:
+    ValueError: If JSON cannot hold a value, or a text is no Unicode.
+  """
+  found = {}
+  for name, value in fields.items():
+    try:
+      found[_text(name)] = _field(value)
+    except UnicodeEncodeError as error:
+      raise ValueError(
+        f"field {name!r} has half of a surrogate pair, which is not Unicode"
+      ) from error
+    except (TypeError, ValueError, OverflowError) as error:
+      raise ValueError(f"field {name!r} has {value!r:.60}, which JSON cannot hold") from error
+    except RecursionError as error:
+      raise ValueError(f"field {name!r} is nested too deep") from error
+  return found
+
+
+def is_missing(value: Any) -> bool:
+  """Returns whether a value is None, NaN, or NaT or NA of pandas."""
+  if isinstance(value, (numbers.Number, *_TIMES)):
+    return bool(value != value)
+  return value is None or type(value).__name__ == "NAType"
+
+
+def _field(value: Any) -> Any:
+  if isinstance(value, str):
+    return _text(value)
+  try:
+    content = json.dumps(value, allow_nan=False, ensure_ascii=False)
+  except (TypeError, ValueError):
+    return _plain(value)
+  return json.loads(_text(content))
+
+
+def _plain(value: Any) -> Any:
+  if isinstance(value, str):
+    return _text(value)
+  if isinstance(value, Mapping):
+    return {next(iter(json.loads(json.dumps({k: 0})))): _plain(v) for k, v in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [*map(_plain, value)]
+  if is_missing(value):
+    return None
+  if isinstance(value, (bool, int)):
+    return value
+  if isinstance(value, numbers.Integral) and not isinstance(value, np.timedelta64):
+    return int(value)
+  if isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64):
+    return json.loads(json.dumps(float(value), allow_nan=False))
+  return _plain(_simpler(value))
+
+
+def _text(value: str) -> str:
+  value.encode()
+  return str.__str__(value)
+
+
+def _simpler(value: Any) -> Any:
+  """Returns what is nearer to JSON than a value."""
+  if isinstance(value, decimal.Decimal):
+    near = float(value)
+    return near if decimal.Decimal(str(near)) == value else str(value)
+  if isinstance(value, uuid.UUID):
+    return str(value)
+  if isinstance(value, (np.ndarray, np.generic)) and value.dtype.str.endswith("[ns]"):
+    value = value.astype(f"{value.dtype.kind}8[us]")  # which do not become whole numbers
+  for method in ("total_seconds", "isoformat", "tolist"):
+    if hasattr(value, method):
+      return getattr(value, method)()
+  raise TypeError(type(value).__name__)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from realm_jax.corpus.chunking import SPECIAL_TOKENS_PER_PASSAGE
-from realm_jax.corpus.passage_store import Rows, StoredPassages
+from realm_jax.corpus.passage_store import SPECIAL_TOKENS_PER_PASSAGE, Passages, Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +71,10 @@ class Edits:
     return sorted((i, passage) for i, passage in self.passages.items() if passage is not None)
 
 
-class EditedStore:
+class EditedStore(Passages):
   """A passage store with edits applied, with the interface that retrieval reads."""
 
-  def __init__(self, store: StoredPassages, edits: Edits):
+  def __init__(self, store: Passages, edits: Edits):
     self._store = store
     self._edits = edits
     self.metadata = store.metadata

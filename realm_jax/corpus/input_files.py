@@ -1,13 +1,15 @@
-"""The files of a corpus, and the format of each."""
+"""The files of a corpus, the format of each, and the encoding of its text."""
 
+import codecs
 import dataclasses
 import glob
+import io
 import os
 import re
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import BinaryIO, Literal, TextIO
 
 from realm_jax.foundations import hub, object_store
 
@@ -23,6 +25,7 @@ _FORMATS: dict[str, Format] = {
   ".markdown": "markdown",
 }
 _FILES_NAMED = 5
+NOT_UTF8 = "not UTF-8; convert it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,3 +191,57 @@ def _root(input: str, paths: Sequence[str]) -> str:
   fixed = literal + re.split(r"[*?\[]", rest, maxsplit=1)[0]
   is_file = list(map(os.path.abspath, paths)) == [os.path.abspath(input)]
   return input if fixed == input and not is_file else os.path.dirname(fixed)
+
+
+class TextFile:
+  """Opens the text of a file, UTF-8 or UTF-16, again each time that it is called.
+
+  Lines end as they do in the file. Bytes that are not UTF-8 become halves of surrogate pairs, so
+  that one bad byte does not end the file.
+
+  Args:
+    open: Opens the bytes; what it returns stays open.
+    newline: See `io.TextIOWrapper`.
+  """
+
+  def __init__(self, open: Callable[[], BinaryIO], *, newline: str):
+    self._open = open
+    self._newline = newline
+    self._text: io.TextIOWrapper | None = None
+
+  def __call__(self) -> TextIO:
+    self.detach()
+    encoding = _encoding(self._open().read(4))
+    self._text = io.TextIOWrapper(
+      self._open(), encoding, errors="surrogateescape", newline=self._newline
+    )
+    return self._text
+
+  def detach(self) -> None:
+    """Leaves the bytes open when the text is closed."""
+    if self._text is not None and not self._text.closed:
+      self._text.detach()
+    self._text = None
+
+
+def _encoding(start: bytes) -> str:
+  if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+    return "utf-32"
+  if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    return "utf-16"
+  # In UTF-16 one byte of each ASCII character is 0.
+  is_zero = tuple(byte == 0 for byte in start)
+  if is_zero == (False, True, False, True):
+    return "utf-16-le"
+  return "utf-16-be" if is_zero == (True, False, True, False) else "utf-8-sig"
+
+
+def encoding_error(text: str) -> str | None:
+  """Returns what is wrong with a text of a file, if anything."""
+  if "\0" in text:
+    return "NUL characters, which no text has; convert it to UTF-8"
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    return NOT_UTF8
+  return None

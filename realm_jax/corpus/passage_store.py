@@ -1,17 +1,19 @@
-"""The knowledge corpus: memory-mapped rows of passages.
+"""The knowledge corpus: rows of passages, memory-mapped or made of texts in memory.
 
 A store is a directory of flat binary columns with offsets, written once and never changed. Columns
 are mapped, not loaded, so a store may be larger than memory. `metadata.json` is written last; a
 directory without it is not a store.
 """
 
+import abc
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from realm_jax.text.wordpieces import Tokenizer, WordPieces
 
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1
+SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
 _RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids", "documents")
 
 # With the tagged examples, the vocabulary, and the index of BM25 that is made when it is needed.
@@ -203,29 +206,22 @@ def id_dtype(vocab_size: int) -> np.dtype:
   return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
-class Passages(Protocol):
-  """The interface that retrieval reads: a `PassageStore`, possibly with edits."""
+class Passages(abc.ABC):
+  """Rows of passages, as retrieval reads them."""
 
   metadata: StoreMetadata
-
-  def __len__(self) -> int: ...
-  def text(self, row: int) -> str: ...
-  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]: ...
-  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]: ...
-
-
-class StoredPassages(Passages, Protocol):
-  """What is known of passages that are not edited."""
-
-  def title(self, row: int) -> str: ...
-  def lengths(self) -> np.ndarray: ...
-
-
-class Wordpieces:
-  """The wordpieces of passages: columns of ids, each as values and offsets."""
-
+  # Columns of ids, each as values and offsets.
   _title_ids: tuple[np.ndarray, np.ndarray]
   _body_ids: tuple[np.ndarray, np.ndarray]
+
+  @abc.abstractmethod
+  def __len__(self) -> int: ...
+
+  @abc.abstractmethod
+  def title(self, row: int) -> str: ...
+
+  @abc.abstractmethod
+  def text(self, row: int) -> str: ...
 
   def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
@@ -237,10 +233,45 @@ class Wordpieces:
 
   def lengths(self) -> np.ndarray:
     """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
-    return 3 + np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
+    ids = np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
+    return SPECIAL_TOKENS_PER_PASSAGE + ids
 
 
-class PassageStore(Wordpieces):
+class TokenizedPassages(Passages):
+  """Titles and texts in memory, tokenized.
+
+  Args:
+    passages: Title and text of each passage.
+    max_length: Wordpieces of `[CLS] title [SEP] body [SEP]`; longer bodies are cut.
+  """
+
+  def __init__(self, passages: Sequence[tuple[str, str]], *, tokenizer: Tokenizer, max_length: int):
+    self._passages = passages
+    titles, texts = (tokenizer.encode_batch([p[side] for p in passages]) for side in (0, 1))
+    self._title_ids = _column(titles)
+    self._body_ids = _column([ids[: max_length - SPECIAL_TOKENS_PER_PASSAGE] for ids in texts])
+    self.metadata = StoreMetadata(
+      num_passages=len(passages),
+      fingerprint="",
+      vocabulary_digest=tokenizer.digest,
+      vocab_size=tokenizer.vocab_size,
+      cls_id=tokenizer.cls_id,
+      sep_id=tokenizer.sep_id,
+      max_passage_length=max_length,
+      counts={},
+    )
+
+  def __len__(self) -> int:
+    return len(self._passages)
+
+  def title(self, row: int) -> str:
+    return self._passages[row][0]
+
+  def text(self, row: int) -> str:
+    return self._passages[row][1]
+
+
+class PassageStore(Passages):
   """Read-only view of a passage store and its vocabulary.
 
   One in an object store is copied to the local cache: texts when they are first read, because
@@ -387,3 +418,8 @@ def _padded_rows(
   padded = np.zeros(inside.shape, np.int32)
   padded[inside] = values[(starts[:, None] + columns)[inside]]
   return padded, lengths
+
+
+def _column(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+  ends = [*itertools.accumulate(map(len, rows), initial=0)]
+  return np.concatenate([np.zeros(0, np.int32), *rows]), np.array(ends)

@@ -1,22 +1,28 @@
-"""Reads files of any supported format as documents, one validated record at a time."""
+"""Reads files of any supported format as documents, one validated record at a time.
+
+Also takes a sample of them, and learns a vocabulary from them.
+"""
 
 import bz2
 import gzip
 import io
+import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, TextIO, cast
 
-from realm_jax.corpus import encodings
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
-from realm_jax.corpus.input_files import InputFile
-from realm_jax.corpus.json_records import read_json
-from realm_jax.corpus.parquet import read_parquet
-from realm_jax.corpus.tables import read_table
+from realm_jax.corpus.formats import read_json, read_parquet, read_table
+from realm_jax.corpus.input_files import InputFile, TextFile, encoding_error
 from realm_jax.foundations import object_store
+from realm_jax.text import tokenization
 
 _MAX_TITLE_CHARACTERS = 150
+# Of a sample.
+_FILES, _RECORDS = 256, 20_000  # read at most
+_TEXTS = 500
+_CHARACTERS = 5_000  # of a text
 
 
 class DocumentReader:
@@ -97,7 +103,7 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
     content.seek(0)
     return _decompressed(content, file.path)
 
-  lines = encodings.TextFile(opened, newline=newline)
+  lines = TextFile(opened, newline=newline)
   record = None
   try:
     for record in read(lines, file=file):
@@ -141,7 +147,7 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   as a paragraph or the only one.
   """
   text, title, fields = lines().read(), "", {}
-  if reason := encodings.broken(text):
+  if reason := encoding_error(text):
     yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   if file.format == "markdown":
@@ -158,3 +164,64 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
     text = body
   record = {**fields, "title": title, "text": text}
   yield make_record(record, default_id=file.id, name=file.shown)
+
+
+def sample_texts(
+  files: Sequence[InputFile], *, open_file: Callable[[str], BinaryIO] = open_file
+) -> list[str]:
+  """Returns the beginnings of up to 1,000 documents.
+
+  They are spread evenly over the first 20,000 documents, which are taken from up to 256 files that
+  are spread evenly as well.
+  """
+  files = files[:: -(-len(files) // _FILES)]
+  texts: list[str] = []
+  stride = 1
+  count = 0
+  for file in files:
+    with open_file(file.path) as content:
+      records = read_records(content, file=file)
+      for record in itertools.islice(records, -(-_RECORDS // len(files))):
+        if not isinstance(record, Document):
+          continue
+        if count % stride == 0:
+          texts.append(f"{record.title}\n{record.text[:_CHARACTERS]}")
+        count += 1
+        if len(texts) == 2 * _TEXTS:
+          texts, stride = texts[::2], 2 * stride
+  return texts
+
+
+def learn_vocabulary(
+  files: Sequence[InputFile],
+  *,
+  vocab_size: int,
+  lower_case: bool = True,
+  languages: Sequence[str] = ("en",),
+  open_file: Callable[[str], BinaryIO] = open_file,
+) -> tokenization.WordPieceTokenizer:
+  """Learns a vocabulary from the documents of files, and names bad records if they have no text.
+
+  Combining marks carry meaning in most languages: only English text loses them, as in BERT.
+
+  Raises:
+    ValueError: If there is no text, or `vocab_size` is smaller than the number of its characters.
+  """
+  bad = BadRecords()
+
+  def texts() -> Iterator[str]:
+    nonlocal bad
+    bad = BadRecords()  # of one pass over the texts, which are read several times
+    for document in read_documents(files, bad=bad, open_file=open_file):
+      yield document.title
+      yield document.text
+
+  strip_accents = lower_case and tuple(languages) == ("en",)
+  try:
+    return tokenization.learn(
+      texts, vocab_size=vocab_size, lower_case=lower_case, strip_accents=strip_accents
+    )
+  except ValueError:
+    for line in bad.report():
+      print(line, flush=True)
+    raise

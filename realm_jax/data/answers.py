@@ -1,19 +1,23 @@
-"""Scores a predicted answer: exact match, F1 and regular expressions.
+"""Scores a predicted answer, and tells whether a text has an answer.
 
 There are two normalisations. "official" is that of the original evaluation script (and of SQuAD's),
 with its quirks: accents are decomposed but kept, Unicode dashes and quotes are kept, "the" equals
 "a", a leading "á" loses its letter, and a regular expression need only match the beginning of the
-prediction. "corrected" fixes these. Both are for English; answers in other languages are normalised
-as MLQA does, in both cases.
+prediction. "corrected" fixes these. Both are for English. In other languages answers are normalised
+as MLQA does (Lewis et al. 2020): case, punctuation and articles are deleted, and each character of
+a script without spaces becomes a word. Unlike MLQA's script, this knows any language, takes
+compatibility characters for equal, keeps what is nothing but articles, and deletes the Arabic
+article only at the beginning of a word.
+
+A text has an answer if the tokens of the answer occur there in a row. Letters, digits and marks in
+a row are a token, and any other character is one of its own, as in the evaluation of Dense Passage
+Retrieval (Karpukhin et al. 2020). So is each character of a script without spaces. Case, accents,
+compatibility forms and invisible characters make no difference.
 """
 
-import contextlib
 import functools
 import re
-import signal
 import string
-import threading
-import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,17 +25,39 @@ from typing import Literal
 
 import regex
 
-from realm_jax.text import answer_tokens
-from realm_jax.text import answers as language_answers
+from realm_jax.text.languages import UNSPACED
 
 Normalization = Literal["official", "corrected"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _LEADING_ARTICLE = re.compile(r"(a|an|the)\s+", re.IGNORECASE)
-_REGEX_FLAGS = re.IGNORECASE | re.MULTILINE
-_SECONDS_PER_MATCH = 2.0
 _PUNCTUATION_OR_INVISIBLE = regex.compile(r"[\p{P}\p{Cf}]")
 _DELETE_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+_ARTICLES_OF = {
+  "ar": r"\bال(?=\p{L}{2})",
+  "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
+  "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
+  "fr": r"\b(?:l['’]|(?:le|la|les|un|une|des)\b)",
+  "it": r"\b(?:(?:l|un)['’]|(?:il|lo|la|i|gli|le|un|uno|una)\b)",
+  "nl": r"\b(?:de|het|een)\b",
+  "pt": r"\b(?:o|a|os|as|um|uma|uns|umas)\b",
+  "vi": r"\b(?:của|là|cái|chiếc|những)\b",
+}
+_ELIDED = ("fr", "it")  # whose articles end in an apostrophe, which is punctuation
+_PUNCTUATION = regex.compile(rf"[\p{{P}}\p{{Cf}}{regex.escape(string.punctuation)}]")
+_CHARACTER = regex.compile(rf"[{UNSPACED}]\p{{M}}*")
+
+_TOKEN = regex.compile(
+  rf"[{UNSPACED}]\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--[{UNSPACED}]]+|[^\s\p{{Z}}\p{{C}}]", regex.V1
+)
+_ASCII_TOKEN = re.compile(r"[a-z0-9]+|[!-~]")  # the same for folded ASCII, in a third of the time
+# Marks of one script, such as Thai vowels and the voice of kana, are no accents; Arabic's tatweel
+# only widens a word.
+_IGNORED = regex.compile(r"[\p{Cf}\u0640]|[\p{Mn}&&\p{Script=Inherited}--[\u3099\u309A]]", regex.V1)
+_TEXTS_KEPT = 2**14
+
+_SECONDS_PER_MATCH = 2.0
 
 
 def normalize_official(text: str) -> str:
@@ -53,10 +79,23 @@ def normalize_corrected(text: str) -> str:
   return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
+def normalize_in(language: str, text: str) -> str:
+  """Returns what correct answers in a language other than English have in common."""
+  lower = unicodedata.normalize("NFKC", text).lower()
+  articles = _ARTICLES_OF.get(language, r"(?!)")
+  if language in _ELIDED:
+    bare = _PUNCTUATION.sub("", regex.sub(articles, " ", lower))
+  else:
+    bare = regex.sub(articles, " ", _PUNCTUATION.sub("", lower))
+  if not bare.strip():
+    bare = _PUNCTUATION.sub("", lower)
+  return " ".join(_CHARACTER.sub(r" \g<0> ", bare).split())
+
+
 def normalizer(language: str, normalization: Normalization) -> Callable[[str], str]:
   """Returns the function that normalises answers in a language."""
   if language != "en":
-    return functools.partial(language_answers.normalize, language=language)
+    return functools.partial(normalize_in, language)
   return normalize_official if normalization == "official" else normalize_corrected
 
 
@@ -80,22 +119,6 @@ def exact_match(
   return normalize(prediction) in map(normalize, answers)
 
 
-def occurs(text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
-  """Returns whether a text has one of the answers, in whole tokens; see `text.answer_tokens`.
-
-  Args:
-    regex: Whether the answers are regular expressions, which may match anywhere.
-  """
-  if not regex:
-    return any(answer_tokens.contains(text, answer) for answer in answers)
-  with MatchingClock() as clock:
-    for answer in answers:
-      clock.begin(answer, text)
-      if any(match.end() > match.start() for match in compile_answer(answer).finditer(text)):
-        return True
-  return False
-
-
 def f1(prediction: str, answers: Sequence[str], *, language: str = "en") -> float:
   """Returns the best harmonic mean of precision and recall of words over the answers (SQuAD)."""
   normalize = normalizer(language, "official")
@@ -110,57 +133,85 @@ def _f1(predicted: list[str], answer: list[str]) -> float:
   return 2 * common / (len(predicted) + len(answer))
 
 
+def occurs(text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
+  """Returns whether a text has one of the answers; regular expressions may match anywhere."""
+  return any(pattern_spans(a, text) if regex else contains(text, a) for a in answers)
+
+
+def contains(text: str, answer: str) -> bool:
+  """Returns whether a text has an answer, in whole tokens."""
+  wanted = joined_tokens(answer)
+  return not wanted.isspace() and wanted in joined_tokens(text)
+
+
+@functools.lru_cache(_TEXTS_KEPT)
+def joined_tokens(text: str) -> str:
+  """Returns the tokens of a text with a space before and after each."""
+  text = folded(text)
+  return f" {' '.join((_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text))} "
+
+
+def token_spans(text: str) -> list[tuple[int, int]]:
+  """Returns the first character of each token in the text, and the one after it."""
+  origin = [place for place, character in enumerate(text) for _ in folded(character)]
+  found = _TOKEN.finditer(folded(text))
+  return [(origin[match.start()], origin[match.end() - 1] + 1) for match in found]
+
+
+def folded(text: str) -> str:
+  """Returns what is compared of each character: none, one or several."""
+  return text.translate(_FOLDED)
+
+
+class _Folded(dict):
+  def __missing__(self, code: int) -> str:
+    decomposed = unicodedata.normalize("NFKD", chr(code)).casefold()
+    self[code] = _IGNORED.sub("", unicodedata.normalize("NFKD", decomposed))
+    return self[code]
+
+
+_FOLDED = _Folded()
+
+
 @functools.lru_cache(maxsize=8192)
-def compile_answer(pattern: str) -> re.Pattern:
-  """Compiles a regular-expression answer, which ignores case."""
-  return re.compile(pattern, _REGEX_FLAGS)
+def compile_answer(pattern: str) -> regex.Pattern[str]:
+  """Compiles a regular-expression answer in the syntax of `re`, which ignores case.
 
-
-class MatchingClock(contextlib.AbstractContextManager["MatchingClock"]):
-  """Ends a match of a regular expression that backtracks for seconds, with a `ValueError`.
-
-  Use it around many matches, and call `begin` before each. It has a timer of the process's CPU time
-  (`SIGVTALRM`), and does nothing outside the main thread, where Python delivers no signals.
+  Raises:
+    re.error: If it is none.
   """
+  re.compile(pattern)
+  return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)  # can end a match in time
 
-  def __enter__(self) -> "MatchingClock":
-    self._matching: tuple[str, int] | None = None
-    self._seen: tuple[tuple[str, int] | None, float] = (None, 0.0)
-    self._active = threading.current_thread() is threading.main_thread()
-    if self._active:
-      self._handler = signal.signal(signal.SIGVTALRM, self._tick)
-      signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS_PER_MATCH / 4, _SECONDS_PER_MATCH / 4)
-    return self
 
-  def __exit__(self, *_) -> None:
-    if self._active:
-      signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-      signal.signal(signal.SIGVTALRM, self._handler)
+def pattern_spans(pattern: str, text: str) -> list[tuple[int, int]]:
+  """Returns where a regular-expression answer matches some of a text.
 
-  def begin(self, pattern: str, text: str) -> None:
-    """Begins a match; the previous one is over."""
-    self._matching = (pattern, len(text))
-
-  def _tick(self, *_) -> None:
-    matching, since = self._seen
-    if self._matching is not matching:
-      self._seen = (self._matching, time.thread_time())
-    elif matching is not None and time.thread_time() - since > _SECONDS_PER_MATCH:
-      pattern, length = matching
-      raise ValueError(
-        f"the answer {pattern!r}, a regular expression, takes seconds on {length} characters; "
-        "write it without repetitions inside repetitions"
-      )
+  Raises:
+    ValueError: If that takes seconds.
+  """
+  search = compile_answer(pattern).finditer
+  matches = _in_time(lambda seconds: list(search(text, timeout=seconds)), pattern, text)
+  return [match.span() for match in matches if match.end() > match.start()]
 
 
 def _matches(prediction: str, pattern: str, normalization: Normalization) -> bool:
   compiled = compile_answer(pattern)
-  bare = prediction.strip(string.punctuation + string.whitespace)
-  with MatchingClock() as clock:
-    clock.begin(pattern, prediction)
-    if normalization == "official":
-      return compiled.match(prediction) is not None
-    return any(
-      compiled.fullmatch(text)
-      for text in (prediction.strip(), bare, _LEADING_ARTICLE.sub("", bare, 1))
-    )
+  if normalization == "official":
+    match, texts = compiled.match, [prediction]
+  else:
+    bare = prediction.strip(string.punctuation + string.whitespace)
+    match, texts = compiled.fullmatch, [prediction.strip(), bare, _LEADING_ARTICLE.sub("", bare, 1)]
+  return any(
+    _in_time(lambda seconds, t=text: match(t, timeout=seconds), pattern, text) for text in texts
+  )
+
+
+def _in_time(match: Callable, pattern: str, text: str):
+  try:
+    return match(_SECONDS_PER_MATCH)
+  except TimeoutError as error:
+    raise ValueError(
+      f"the answer {pattern!r}, a regular expression, takes seconds on {len(text)} characters; "
+      "write it without repetitions inside repetitions"
+    ) from error

@@ -16,7 +16,7 @@ from typing import Literal
 import tensorflow as tf
 
 from realm_jax.data import questions
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 Dataset = Literal["custom", "natural_questions", "web_questions", "curated_trec"]
@@ -51,7 +51,7 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
   """
   path = os.fspath(path)
   content = object_store.absolute(path).read_bytes()
-  text = questions.decoded(content, path)
+  text = text_files.decoded(content, path)
   name = path.removesuffix(".gz")
   try:
     if name.endswith(".tsv"):

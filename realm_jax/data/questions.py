@@ -1,22 +1,23 @@
-"""Questions with known answers (Open-QA), and sentences with one span masked."""
+"""Questions of files: with known answers (Open-QA), with judged documents, and masked sentences.
 
-import codecs
+Of retrieval test collections, BEIR (Thakur et al. 2021) has `queries.jsonl` and `qrels/SPLIT.tsv`;
+TREC's qrels have four columns.
+"""
+
 import dataclasses
-import gzip
 import hashlib
 import json
 import os
 import random
 import re
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from realm_jax.data.answers import compile_answer
 from realm_jax.data.batches import tokens
 from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
-from realm_jax.foundations import hub, object_store
+from realm_jax.foundations import hub, object_store, text_files
 from realm_jax.text.wordpieces import MASK, Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
@@ -24,6 +25,11 @@ _FORMAT = (
   "write `question` and `answer` (a string or a list of strings), or, for a masked sentence, "
   "`text`, `spans` (one, [[start, limit]] in bytes) and `answer`"
 )
+
+# Query id to document name to grade; grades above 0 are relevant.
+Judgements = Mapping[str, Mapping[str, int]]
+# How the last column of judgements is called by those who write a header.
+_HEADERS = ("score", "grade", "rel", "relevance", "relevancy", "label", "judgment", "judgement")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,28 +69,6 @@ class Question:
     return raw[:start].decode() + MASK + raw[limit:].decode()
 
 
-def decoded(content: bytes, path: str) -> str:
-  """Returns the text of a file: UTF-8, or UTF-16 with its mark; `.gz` is compressed."""
-  if path.endswith(".gz"):
-    try:
-      content = gzip.decompress(content)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-      raise ValueError(f"{path} is truncated or damaged; download it again") from error
-  is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-  try:
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
-  except UnicodeDecodeError as error:
-    number = content.count(b"\n", 0, error.start) + 1
-    raise ValueError(f"{path}, line {number} is not UTF-8; convert the file") from error
-
-
-def read_lines(path: str | os.PathLike) -> list[str]:
-  """Returns the lines of a file; other characters that Python ends lines at are text."""
-  path = os.fspath(path)
-  text = decoded(object_store.absolute(path).read_bytes(), path)
-  return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
 def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> list[Question]:
   """Reads questions or masked sentences from JSON Lines, plain or gzip.
 
@@ -105,7 +89,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     raise FileNotFoundError(f"no questions at {path}") from error
   digest = hashlib.sha256(content).hexdigest()
   questions = []
-  for number, line in enumerate(decoded(content, path).split("\n"), 1):
+  for number, line in enumerate(text_files.decoded(content, path).split("\n"), 1):
     if not line.strip():
       continue
     try:
@@ -202,6 +186,100 @@ def _check_manifest(path: str, digest: str, num_questions: int) -> None:
       f"{digest[:12]} instead of {expected['questions']} with {expected['sha256'][:12]}; make both "
       "again with `realm prepare_questions`"
     )
+
+
+def read_judgements(path: str | os.PathLike) -> Judgements:
+  """Reads BEIR's table (a header, then query, document and grade) or TREC's qrels.
+
+  Tabs separate columns where there are any, so that names may have spaces; spaces do elsewhere.
+
+  Raises:
+    FileNotFoundError: If the file is missing.
+    ValueError: If a line is not a judgement or contradicts another, or there are none.
+  """
+  judgements: dict[str, dict[str, int]] = {}
+  is_first = True
+  for number, line in enumerate(text_files.read_lines(path), 1):
+    columns = columns_of(line, least=3)
+    if not any(columns):
+      continue
+    is_header, is_first = is_first and columns[-1].lower() in _HEADERS, False
+    if is_header:
+      continue
+    try:
+      query, *iteration, document, written = columns
+      if len(iteration) > 1:
+        raise ValueError(f"{len(columns)} columns")
+      grade = int(re.sub(r"\.0+$", "", written))
+    except ValueError as error:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} is not a judgement ({error}); write query, document and "
+        "grade (BEIR), or query, 0, document and grade (TREC), with tabs if a name has spaces"
+      ) from error
+    before = judgements.setdefault(query, {}).setdefault(document, grade)
+    if before != grade:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} grades document {document!r} {grade} for query "
+        f"{query!r}, which an earlier line grades {before}; keep one of the two"
+      )
+  if not judgements:
+    raise ValueError(f"{os.fspath(path)} has no judgements")
+  return judgements
+
+
+def read_queries(path: str | os.PathLike, judgements: Judgements) -> list[Question]:
+  """Reads the judged queries, in file order, from JSON Lines of `_id` and `text`.
+
+  Raises:
+    FileNotFoundError: If the file is missing.
+    ValueError: If a line is not a query, or a judged query is missing.
+  """
+  queries: dict[str, Question] = {}
+  for number, line in enumerate(text_files.read_lines(path), 1):
+    if not line.strip():
+      continue
+    try:
+      record = json.loads(line)
+      query = Question(id=str(record["_id"]), text=record["text"], answers=())
+      query.text.encode()
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} is not a query: {line[:80]}; write JSON with `_id` and "
+        "`text`"
+      ) from error
+    before = queries.setdefault(query.id, query)
+    if before.text != query.text:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} has another query with id {query.id!r}; keep one of the "
+        f"two: {before.text[:40]!r}, {query.text[:40]!r}"
+      )
+  missing = judgements.keys() - queries.keys()
+  if missing:
+    raise ValueError(
+      f"{os.fspath(path)} lacks {len(missing)} of the {len(judgements)} judged queries, such as "
+      f"{min(missing)!r}; give the queries of the same collection"
+    )
+  return [query for query in queries.values() if query.id in judgements]
+
+
+def columns_of(line: str, *, least: int) -> list[str]:
+  """Returns the columns of a line, which tabs separate if it has so many, and else spaces."""
+  columns = line.split("\t")
+  if len(columns) < least:
+    columns = [column for column in re.split(r"[ \t]+", line) if column]
+  return [column.strip(" ") for column in columns]
+
+
+def describe_missing(judgements: Judgements, names: Container[str], *, source: str) -> str:
+  """Says how many of the documents judged relevant a source lacks; "" if it has all."""
+  relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
+  missing = sorted(name for name in relevant if name not in names)
+  if not missing:
+    return ""
+  return (
+    f"{len(missing):,} of {len(relevant):,} documents judged relevant are not in {source}, such as "
+    f"{missing[0]!r}; they count as misses"
+  )
 
 
 def encode_questions(texts: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:

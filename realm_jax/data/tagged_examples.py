@@ -12,8 +12,8 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from realm_jax.corpus.chunking import Passage
 from realm_jax.corpus.input_files import input_files
-from realm_jax.corpus.passages import Passage
 from realm_jax.foundations import object_store
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"

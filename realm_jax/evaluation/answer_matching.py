@@ -1,6 +1,6 @@
 """Finds which passages contain an answer, and where, once before training or evaluation.
 
-A passage has an answer if `text.answer_tokens` says so. One pass over the wordpieces of the passage
+A passage has an answer as `data.answers` says. One pass over the wordpieces of the passage
 store finds the answers of all questions, without tokenizing any passage. Where wordpieces do not
 show the tokens of an answer or of a passage, as with symbols and scripts without spaces, the text
 is searched, and so it is for regular expressions; only passages with a match are tokenized, to map
@@ -25,17 +25,17 @@ from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
-from realm_jax.data.answers import MatchingClock, compile_answer
+from realm_jax.data.answers import folded, joined_tokens, pattern_spans, token_spans
 from realm_jax.data.questions import Question, encode_questions
 from realm_jax.evaluation.sequence_search import SequenceSearch, fold, required_literals
-from realm_jax.text import answer_tokens, scripts
+from realm_jax.text.languages import UNSPACED
 
 _ROWS_AT_ONCE = 8192
 _OCCURRENCES_AT_ONCE = 1 << 20
 _PARTS = ("occurrences", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 # These end a token, but no word of BERT's.
-_ENDS_TOKEN = regex.compile(rf"[\p{{S}}--\p{{ASCII}}]|[{scripts.UNSPACED}--\p{{Han}}]", regex.V1)
+_ENDS_TOKEN = regex.compile(rf"[\p{{S}}--\p{{ASCII}}]|[{UNSPACED}--\p{{Han}}]", regex.V1)
 
 _Name = tuple[str, str]  # how to search ("wordpieces", "text" or "regex"), and the answer
 
@@ -293,7 +293,7 @@ def _find_patterns(
 ) -> None:
   if not patterns:
     return
-  compiled = {name: compile_answer(_without_open_ends(p)) for name, p in patterns.items()}
+  bare = {name: _without_open_ends(pattern) for name, pattern in patterns.items()}
   everywhere, by_literal = [], defaultdict(list)
   for name, pattern in patterns.items():
     literals = required_literals(pattern)
@@ -310,12 +310,9 @@ def _find_patterns(
     for number, index in set(zip(numbers, holders, strict=True)):
       candidates |= {(index, name) for name in by_literal[literals[number]]}
     matches = defaultdict(list)
-    with MatchingClock() as clock:
-      for index, name in sorted(candidates):
-        clock.begin(patterns[name], texts[index])
-        spans = [m.span() for m in compiled[name].finditer(texts[index]) if m.end() > m.start()]
-        if spans:
-          matches[index].append((name, spans))
+    for index, name in sorted(candidates):
+      if spans := pattern_spans(bare[name], texts[index]):
+        matches[index].append((name, spans))
     _add_spans(matches, texts, chunk, store=store, found=found)
 
 
@@ -323,7 +320,7 @@ def _find_tokens(texts: Sequence[str], *, store: PassageStore, rows, found: _Col
   """Finds answers in the texts of passages."""
   wanted = defaultdict(list)
   for text in texts:
-    tokens = answer_tokens.joined(text)
+    tokens = joined_tokens(text)
     if not tokens.isspace():
       wanted[tokens.encode()].append(("text", text))
   if not wanted:
@@ -332,8 +329,8 @@ def _find_tokens(texts: Sequence[str], *, store: PassageStore, rows, found: _Col
   search = SequenceSearch(sequences, alphabet_size=256)
   for chunk in _chunks(rows):
     passages = [store.text(row) for row in chunk]
-    joined = [answer_tokens.joined(passage).encode() for passage in passages]
-    spans = functools.cache(lambda index, passages=passages: answer_tokens.spans(passages[index]))
+    joined = [joined_tokens(passage).encode() for passage in passages]
+    spans = functools.cache(lambda index, passages=passages: token_spans(passages[index]))
     matches = defaultdict(list)
     for number, index, offset in zip(*_located_matches(search, joined), strict=True):
       first = joined[index].count(b" ", 0, offset)
@@ -372,7 +369,7 @@ def _is_shown_by_wordpieces(text: str) -> bool:
     return True
   lower = unicodedata.normalize("NFD", text.lower())
   bare = "".join(c for c in lower if unicodedata.category(c) not in ("Mn", "Cf"))
-  return answer_tokens.fold(text) == bare and not _ENDS_TOKEN.search(text)
+  return folded(text) == bare and not _ENDS_TOKEN.search(text)
 
 
 def _rows_with_hidden_tokens(store: PassageStore, rows: np.ndarray) -> np.ndarray:

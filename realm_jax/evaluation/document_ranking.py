@@ -9,12 +9,11 @@ import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.judgements import Judgements, columns_of, describe_missing
-from realm_jax.data.questions import Question, read_lines
+from realm_jax.data.questions import Judgements, Question, columns_of, describe_missing
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
-from realm_jax.foundations import progress
+from realm_jax.foundations import progress, text_files
 
 _CUTOFF = 10  # for nDCG and the reciprocal rank
 # Query id to document name to score, best first.
@@ -178,7 +177,7 @@ def _run_line(*columns: str) -> str:
 def read_run(path: str | os.PathLike) -> Run:
   """Reads a TREC run file; equal scores keep the order of its lines."""
   run: dict[str, dict[str, float]] = {}
-  for number, line in enumerate(read_lines(path), 1):
+  for number, line in enumerate(text_files.read_lines(path), 1):
     columns = columns_of(line, least=6)
     if not columns:
       continue

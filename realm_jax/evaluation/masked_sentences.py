@@ -9,13 +9,13 @@ import numpy as np
 from realm_jax.answering.mask_filler import MaskFiller
 from realm_jax.answering.open_answerer import mask_filler
 from realm_jax.checkpoints.opening import Opened
+from realm_jax.data.answers import contains
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.evaluation.open_qa import read_predictions
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import progress
-from realm_jax.text.answer_tokens import contains
 
 _EXTRA_PASSAGES = 8
 

@@ -20,7 +20,7 @@ from realm_jax.evaluation.document_ranking import Run, run_text
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
 from realm_jax.foundations import choices, object_store, progress
-from realm_jax.text import detection
+from realm_jax.text import languages as text_languages
 
 Format = Literal["dpr", "trec"]
 _LANGUAGE_SAMPLE = 500  # questions whose languages are those of all
@@ -196,8 +196,8 @@ def answer_scores(
 def languages_of(questions: Sequence[Question]) -> list[str]:
   """Returns the language of each question, among those that are detected in a sample of them."""
   texts = [question.text for question in questions]
-  among = detection.languages_of(texts[:: -(-len(texts) // _LANGUAGE_SAMPLE) or 1])
-  return [detection.language_of(text, among=among or ("en",)) for text in texts]
+  among = text_languages.languages_of(texts[:: -(-len(texts) // _LANGUAGE_SAMPLE) or 1])
+  return [text_languages.language_of(text, among=among or ("en",)) for text in texts]
 
 
 def question_groups(

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.evaluation.resampling import Comparison, compare
+from realm_jax.text.segmentation import sentence_spans
 
 DEPTH = 10  # of nDCG
 _WORDS = (8, 40)  # of a sentence

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from realm_jax.data.questions import read_lines
 from realm_jax.evaluation import resampling
-from realm_jax.foundations import object_store
+from realm_jax.foundations import object_store, text_files
 
 Scores = Mapping[str, np.ndarray]
 
@@ -94,7 +93,7 @@ def _read(directory: str) -> Mapping[str, Mapping[str, float]]:
       f"no {path}; give an --output of `realm evaluate` on the same questions"
     )
   try:
-    records = [json.loads(line) for line in read_lines(path) if line]
+    records = [json.loads(line) for line in text_files.read_lines(path) if line]
     return {str(record["id"]): record["figures"] for record in records}
   except (ValueError, KeyError, TypeError) as error:
     raise ValueError(f"{path} is not what `realm evaluate` writes: {error!r}") from error

@@ -20,8 +20,9 @@ import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore, titled_text
 from realm_jax.index.postings import Postings, languages_of, open_or_build, prefixes_of
-from realm_jax.text import detection, wordpieces
+from realm_jax.text import wordpieces
 from realm_jax.text.analysis import Analyzer
+from realm_jax.text.languages import language_of
 
 if TYPE_CHECKING:
   from realm_jax.devices import datatypes
@@ -195,7 +196,7 @@ class Bm25Retriever:
   def _entries(self, question: str) -> list[_Entry]:
     """Returns the terms of a question, then its pairs, that texts have."""
     languages = self._analyzer.languages
-    language = detection.language_of(question, among=languages)
+    language = language_of(question, among=languages)
     num_texts, idle = int(self._num_live[languages.index(language)]), self._ignored[language]
     counts = collections.Counter[tuple[str, ...]]()
     for terms in self._analyzer.in_each_language(question):

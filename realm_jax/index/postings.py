@@ -19,8 +19,8 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.text import tags
 from realm_jax.text.analysis import Analyzer
+from realm_jax.text.languages import parse_tags
 
 _IDENTITY_FILE = "identity.json"
 KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
@@ -328,7 +328,7 @@ def open_or_build(
     identity: Identifies the texts; the postings of others are replaced.
   """
   path = os.path.join(directory, _IDENTITY_FILE)
-  wanted = _identity(identity, tags.parse_all(languages))
+  wanted = _identity(identity, parse_tags(languages))
   try:
     with open(path, encoding="utf-8") as file:
       if json.load(file) == wanted:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.corpus.field_values import plain
+from realm_jax.corpus.documents import json_values
 
 Where = Mapping[str, Any]
 _MISSING = _UNKNOWN = -1
@@ -187,7 +187,7 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
     return _is_one_of(name, condition)
   if condition.keys() - _OPERATORS or not condition:
     raise ValueError(f"where: {name} has {condition!r:.60}; conditions are {', '.join(_OPERATORS)}")
-  bounds = plain({side: bound for side, bound in condition.items() if side in _BOUNDS})
+  bounds = json_values({side: bound for side, bound in condition.items() if side in _BOUNDS})
   excluded = [_is_one_of(name, condition[n]) for n in _EXCLUDING if n in condition]
   exists = condition.get("exists")
   if "exists" in condition and not isinstance(exists, bool):
@@ -209,7 +209,7 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
 
 def _is_one_of(name: str, condition: Any) -> Callable[[Any], bool]:
   several = isinstance(condition, (list, tuple, set, frozenset, range))
-  given = plain({name: [*condition] if several else [condition]})[name]
+  given = json_values({name: [*condition] if several else [condition]})[name]
   try:
     # Documents do not keep empty texts, which count as missing.
     wanted = {(isinstance(one, bool), None if one == "" else one) for one in given}

@@ -9,8 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from realm_jax.data.answers import occurs
-from realm_jax.data.judgements import describe_missing, read_judgements, read_queries
-from realm_jax.data.questions import Question, read_questions
+from realm_jax.data.questions import (
+  Question,
+  describe_missing,
+  read_judgements,
+  read_queries,
+  read_questions,
+)
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.knowledge_base import learned
 from realm_jax.knowledge_base.commits import Ranking

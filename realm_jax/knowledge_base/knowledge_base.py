@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
-from realm_jax.corpus import reading, sample
+from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
 from realm_jax.knowledge_base import commits, folder, generation, text_encoders, use_memory
@@ -18,6 +18,7 @@ from realm_jax.knowledge_base.hits import Answer, Hits, check_question
 from realm_jax.knowledge_base.learned import find
 from realm_jax.knowledge_base.texts import TextReader, Texts
 from realm_jax.knowledge_base.use_memory import PastQuestion
+from realm_jax.text.languages import choose_languages
 
 if TYPE_CHECKING:
   from realm_jax.evaluation.probes import Choice
@@ -90,14 +91,13 @@ class KnowledgeBase:
 
     Raises:
       FileNotFoundError: If the encoder is missing.
-      ValueError: If the folder has something else, the encoder cannot embed, or `add` refuses the
-        texts.
+      ValueError: If the folder has something else, or `encoder` or `texts` are refused.
     """
     directory = os.fspath(path)
     folder.check_writable(directory)
     if passage_words < 1:
       raise ValueError(f"passage_words={passage_words}; use at least 1")
-    languages = sample.languages([language] if isinstance(language, str) else language, ())
+    languages = choose_languages([language] if isinstance(language, str) else language, ())
     with folder.lock(directory):
       newest = commits.read_newest(directory)
       commits.check_newest(directory, newest)

@@ -16,7 +16,7 @@ from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.checkpoints.orbax_files import BEST
 from realm_jax.checkpoints.saved_models import ModelDescription
-from realm_jax.corpus.tokenized_passages import TokenizedPassages
+from realm_jax.corpus.passage_store import TokenizedPassages
 from realm_jax.data.questions import question_batches
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Tokens

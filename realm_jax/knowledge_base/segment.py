@@ -16,7 +16,7 @@ from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base import array_file
 from realm_jax.knowledge_base.columns import Fields, Strings
-from realm_jax.text import detection
+from realm_jax.text.languages import language_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,7 +61,7 @@ class Segment:
       languages: Those that documents may have; none for any.
       embed: Returns the embeddings of titles and texts of passages; None for no encoder.
     """
-    found = [detection.language_of(f"{d.title}\n{d.text}", among=languages) for d in documents]
+    found = [language_of(f"{d.title}\n{d.text}", among=languages) for d in documents]
     passages = [cut(*pair) for pair in zip(documents, found, strict=True)]
     counts = [*map(len, passages)]
     titles = [d.title for d, count in zip(documents, counts, strict=True) for _ in range(count)]

@@ -13,10 +13,9 @@ import regex
 
 from realm_jax.corpus import chunking, input_files, reading
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
-from realm_jax.corpus.sentences import sentence_spans, to_byte_offsets
 from realm_jax.foundations import progress
-from realm_jax.text import scripts
-from realm_jax.text.words import segments
+from realm_jax.text.languages import UNSPACED
+from realm_jax.text.segmentation import segments, sentence_spans, to_byte_offsets
 
 Texts = (
   str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
@@ -28,9 +27,9 @@ _ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
   "pyarrow": lambda table: table.to_pylist(),
 }
 # What is no word, such as a long address, counts as several.
-_RUN = regex.compile(rf"(?P<unspaced>[{scripts.UNSPACED}]+)|[^\s{scripts.UNSPACED}]{{1,50}}")
+_RUN = regex.compile(rf"(?P<unspaced>[{UNSPACED}]+)|[^\s{UNSPACED}]{{1,50}}")
 _SPACED_WORD = re.compile(r"\S{1,50}")  # the same, several times as fast
-_UNSPACED = regex.compile(f"[{scripts.UNSPACED}]")
+_UNSPACED = regex.compile(f"[{UNSPACED}]")
 _SHORT = 10  # characters a word of a document that may be one passage
 
 

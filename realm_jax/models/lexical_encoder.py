@@ -26,8 +26,8 @@ import numpy as np
 from realm_jax.devices.datatypes import Array, Tokens
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import Encoder, EncoderConfig
-from realm_jax.text import tags
 from realm_jax.text.analysis import Analyzer
+from realm_jax.text.languages import UNDETERMINED
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 
 _SIGNS = 32  # of one hash
@@ -251,7 +251,7 @@ def _term_of_each(terms_V: Array, tokens: Tokens) -> Array:
 def _stems(vocabulary: WordPieces, languages: Sequence[str]) -> list[str | None]:
   """Returns the stem of each wordpiece: "" if it is no term, None if it continues a word."""
   # A word alone does not tell its language: among several, words are compared by their beginnings.
-  analyzer = Analyzer(languages if len(languages) == 1 else [tags.UNDETERMINED])
+  analyzer = Analyzer(languages if len(languages) == 1 else [UNDETERMINED])
   return [
     None if word.startswith("##") else "" if word in SPECIAL_TOKENS else _stem(analyzer, word)
     for word in vocabulary.vocabulary

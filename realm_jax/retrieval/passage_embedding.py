@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import StoredPassages
+from realm_jax.corpus.passage_store import Passages
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
@@ -14,7 +14,7 @@ BUCKET_STEP = 16  # lengths are rounded up to a multiple of this; one compiled p
 
 
 def passage_batches(
-  store: StoredPassages,
+  store: Passages,
   *,
   passage_length: int,
   tokens_per_batch: int,

@@ -10,7 +10,7 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.data import batches
-from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.data.input_pipeline import MaskedQueryConverter
 from realm_jax.devices import processes
 from realm_jax.devices.datatypes import Array, MaskedQueries, Tokens
 

@@ -17,7 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 import regex
 import Stemmer
 
-from realm_jax.text import detection, scripts, tags
+from realm_jax.text.languages import (
+  ALPHABETIC,
+  IDEOGRAPHIC,
+  language_of,
+  parse_tags,
+)
 
 _STOP_WORDS = {
   "en": "a an and are as at be but by for if in into is it no not of on or such that the their "
@@ -77,16 +82,16 @@ _CLITICS = {
   **dict.fromkeys(("ca", "fr", "it"), _ELISION),
 }
 
-_SYLLABLES = scripts.IDEOGRAPHIC + r"\p{Script=Hangul}"
+_SYLLABLES = IDEOGRAPHIC + r"\p{Script=Hangul}"
 _CHARACTER = regex.compile(r"\X")
 _RUN = regex.compile(
   rf"(?P<syllables>(?:[{_SYLLABLES}]\p{{M}}*)+)"
-  rf"|(?P<unspaced>[[{scripts.ALPHABETIC}]&&[\p{{L}}\p{{M}}]]+)"
-  rf"|(?P<spaced>[^\s{_SYLLABLES}{scripts.ALPHABETIC}]+|[{scripts.ALPHABETIC}&&\p{{N}}]+)",
+  rf"|(?P<unspaced>[[{ALPHABETIC}]&&[\p{{L}}\p{{M}}]]+)"
+  rf"|(?P<spaced>[^\s{_SYLLABLES}{ALPHABETIC}]+|[{ALPHABETIC}&&\p{{N}}]+)",
   regex.V1,
 )
 _LENGTHS = {"syllables": (1, 2), "unspaced": (1, 2, 3)}  # characters of an n-gram
-_UNSPACED = regex.compile(rf"[{_SYLLABLES}{scripts.ALPHABETIC}]")
+_UNSPACED = regex.compile(rf"[{_SYLLABLES}{ALPHABETIC}]")
 _SPACES = str.maketrans('()[]{}<>"!;|', " " * 12)  # which are in no term
 # Around a word. One that begins with a dot may be a name.
 _BEFORE = "!\"'()*,-:;<=>?[]^_`{|}~“”„‘«»‹›¿¡–—…"
@@ -124,7 +129,7 @@ class Analyzer:
   """
 
   def __init__(self, languages: Sequence[str] = ("en",)):
-    self.languages = tags.parse_all(languages)
+    self.languages = parse_tags(languages)
     self._words = {language: _words(language) for language in self.languages}
 
   def __reduce__(self):
@@ -136,7 +141,7 @@ class Analyzer:
 
   def analyze(self, text: str, *, language: str | None = None) -> tuple[str, list[str]]:
     """Returns the language of a text, which is detected if it is not given, and its terms."""
-    language = language or detection.language_of(text, among=self.languages)
+    language = language or language_of(text, among=self.languages)
     return language, self._words[language].terms(text)
 
   def in_each_language(self, question: str) -> list[list[str]]:

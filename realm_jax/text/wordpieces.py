@@ -14,7 +14,7 @@ import regex
 
 from realm_jax.foundations import atomic_files, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.text.scripts import IDEOGRAPHIC
+from realm_jax.text.languages import IDEOGRAPHIC
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -151,4 +151,4 @@ def load(directory: str | os.PathLike) -> WordPieces:
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
   """Returns the wordpieces of a `vocab.txt`."""
   # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
-  return text_files.read(path).removesuffix("\n").split("\n")
+  return text_files.read_lines(path)

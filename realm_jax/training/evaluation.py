@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from realm_jax.corpus.passage_store import StoredPassages
+from realm_jax.corpus.passage_store import Passages
 from realm_jax.data import batches
 from realm_jax.devices import processes
 from realm_jax.devices.datatypes import Mean, RetrievedBatch
@@ -64,9 +64,7 @@ class FixedEvaluation:
     return {f"eval/{name}": float(mean.value) for name, mean in sums.items()}
 
 
-def retrieved_samples(
-  batch: RetrievedBatch, *, tokenizer: WordPieces, store: StoredPassages
-) -> str:
+def retrieved_samples(batch: RetrievedBatch, *, tokenizer: WordPieces, store: Passages) -> str:
   """Returns the first queries of a batch, their masked words, and tables of their passages."""
   queries, texts = batch.queries, []
   for row in range(min(SAMPLES, len(batch.passage_ids_BxK))):
@@ -78,7 +76,7 @@ def retrieved_samples(
 
 
 def table(
-  query: str, answer: str, passages: Iterable[tuple[int, float]], *, store: StoredPassages
+  query: str, answer: str, passages: Iterable[tuple[int, float]], *, store: Passages
 ) -> str:
   """Returns Markdown: a query, its answer, and its passages except those with negative ids."""
   lines = [f"**{_plain(query)}** ({_plain(answer)})", "", "| score | passage |", "|---:|---|"]

@@ -74,7 +74,7 @@ class MaskedQueryData(DataConfig):
     choices.check_counts(self, "max_masks")
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.feature_converters import MaskedQueryConverter
+    from realm_jax.data.input_pipeline import MaskedQueryConverter
     from tasks import salient_span_masking
 
     return {
@@ -108,7 +108,7 @@ class PairData(DataConfig):
     choices.check_counts(self, "passage_length")
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.feature_converters import PairConverter
+    from realm_jax.data.input_pipeline import PairConverter
     from tasks import inverse_cloze
 
     pieces = wordpieces.load(vocabulary)
@@ -136,7 +136,7 @@ class QuestionData(DataConfig):
   query_length: int = 64
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.feature_converters import OpenQuestionConverter
+    from realm_jax.data.input_pipeline import OpenQuestionConverter
     from tasks import open_qa
 
     return {

@@ -1,11 +1,13 @@
+import os
 import pickle
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document
-from realm_jax.corpus.parts import PartMaker
+from realm_jax.corpus.parts import PartMaker, is_list_or_disambiguation, ordered_map
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -56,3 +58,58 @@ def test_another_process_makes_the_same_part():
   again = pickle.loads(pickle.dumps(maker))
   assert again.tokenizer.digest == TOKENIZER.digest
   assert again(RECORDS) == part
+
+
+@pytest.mark.parametrize(
+  ("title", "text", "expected"),
+  [
+    ("List of rivers", "Rhine", True),
+    ("Index of law articles", "A", True),
+    ("Outline of France", "France", True),
+    ("Mercury (disambiguation)", "Mercury", True),
+    ("Mercury", "Mercury may refer to:\nMercury, a planet.", True),
+    ("Hope", "Hope can also mean:\nHope, a town", True),
+    ("AC", "AC can mean several things:\n", True),
+    ("List of", "A poem.", False),
+    ("list of rivers", "The rules heed capitals.", False),
+    ("The List of Seven", "A novel.", False),
+    ("Schindler's List of names", "A list.", False),
+    ("Outliers", "A book.", False),
+    ("Power", "Power is energy per time. It may refer to:", False),  # begins as an article does
+    ("Silence", "Silence can also mean no communication.\nMore:", False),
+    ("Will", "The will may mean a lot to heirs.\nIt may refer to:", False),
+    ("", "", False),
+  ],
+)
+def test_pages_that_only_list_others_are_told_by_rule(title, text, expected):
+  assert is_list_or_disambiguation(title, text) is expected
+
+
+def described(number):
+  if number < 0:
+    raise ValueError(f"{number} is below 0")
+  return number * number, os.getpid()
+
+
+def die_elsewhere(pid):
+  if os.getpid() != pid:
+    os._exit(1)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_answers_come_in_the_order_of_the_items(num_workers):
+  found = list(ordered_map(described, range(40), num_workers=num_workers))
+  assert [square for square, _ in found] == [n * n for n in range(40)]
+  here = os.getpid()
+  assert len({pid for _, pid in found}) <= num_workers
+  assert (num_workers == 1) == all(pid == here for _, pid in found)
+
+
+def test_an_error_of_the_function_reaches_the_caller():
+  with pytest.raises(ValueError, match="-1 is below 0"):
+    list(ordered_map(described, [-1, 1, 2], num_workers=2))
+
+
+def test_a_dead_worker_is_told_in_words():
+  with pytest.raises(ChildProcessError, match="a worker process died.*lower --num_workers"):
+    list(ordered_map(die_elsewhere, [os.getpid()] * 9, num_workers=2))

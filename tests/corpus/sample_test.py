@@ -1,11 +1,11 @@
 import itertools
 import json
 
-from realm_jax.corpus import input_files, sample
+from realm_jax.corpus import input_files, reading
 
 
 def texts_of(directory):
-  return sample.sample_texts(list(itertools.chain(*input_files.find_files([str(directory)]))))
+  return reading.sample_texts(list(itertools.chain(*input_files.find_files([str(directory)]))))
 
 
 def write(path, count, *, word):

@@ -2,12 +2,11 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from realm_jax.data.inverse_cloze import build_inverse_cloze
-from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.data.preprocessors import build_inverse_cloze
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "the cat dog zurich is old . in 1969 town ᄒ ##ᅡ ##ᆫ".split()
-VOCABULARY = WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES]))
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
 SENTENCES = ("The cat is old.", "The dog is in Zürich.", "1969.")
 BODIES = ("the cat is old .", "the dog is in zurich .", "1969 .")
 
@@ -47,7 +46,7 @@ def build(*passages, removal_rate, hide_salient_spans=False, query_length=20, se
     data = build_inverse_cloze(
       data,
       {"query": query_length, "title": 20, "body": 20},
-      vocabulary=VOCABULARY,
+      tokenizer=TOKENIZER,
       removal_rate=removal_rate,
       hide_salient_spans=hide_salient_spans,
     )
@@ -58,7 +57,7 @@ def build(*passages, removal_rate, hide_salient_spans=False, query_length=20, se
 
 
 def words(ids):
-  return " ".join(VOCABULARY.tokenizer.vocabulary[i] for i in ids)
+  return " ".join(TOKENIZER.vocabulary[i] for i in ids)
 
 
 def test_a_removed_sentence_is_missing_from_its_passage():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.data.answers import contains
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import answer_matching
 from realm_jax.evaluation.answer_matching import (
@@ -13,7 +14,6 @@ from realm_jax.evaluation.answer_matching import (
   match_answers,
   warn_of_wide_answers,
 )
-from realm_jax.text import answer_tokens
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
@@ -144,7 +144,7 @@ def test_a_label_is_an_answer_that_the_text_has(tmp_path, strip_accents):
     (answer, text)
     for answer, holds_N in zip(answers, holds, strict=True)
     for text, found in zip(texts, holds_N, strict=True)
-    if found != answer_tokens.contains(text, answer)
+    if found != contains(text, answer)
   ]
   assert holds.sum() > 500 and not differ
 

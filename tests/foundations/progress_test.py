@@ -1,3 +1,4 @@
+import contextlib
 import io
 import sys
 
@@ -44,3 +45,18 @@ def test_a_bar_shows_the_share_that_is_done(monkeypatch):
 
 def test_a_file_is_not_written_to(monkeypatch):
   assert shown(monkeypatch, [1], stream=io.StringIO(), what="steps") == ""
+
+
+def test_every_moment_belongs_to_the_innermost_activity_also_when_it_fails():
+  now = iter([1.0, 2.0, 10.0, 14.0, 20.0, 21.0])
+  watch = progress.Stopwatch(lambda: next(now))
+
+  @watch.during("swap")
+  def fails():
+    raise ValueError
+
+  with watch.during("data"):
+    for _ in range(2):
+      with contextlib.suppress(ValueError):
+        fails()
+  assert watch.totals == {"swap": 14.0, "data": 6.0}

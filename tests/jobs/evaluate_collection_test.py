@@ -7,7 +7,7 @@ import pytest
 
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.data.judgements import read_judgements
+from realm_jax.data.questions import read_judgements
 from realm_jax.evaluation.document_ranking import read_run
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate

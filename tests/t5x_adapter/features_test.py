@@ -8,7 +8,7 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 
 import tensorflow as tf
 
-from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.data.input_pipeline import MaskedQueryConverter
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.t5x_adapter import features
 

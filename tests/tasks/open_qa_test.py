@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm_jax.data import input_pipeline
-from realm_jax.data.feature_converters import OpenQuestionConverter
+from realm_jax.data.input_pipeline import OpenQuestionConverter
 from realm_jax.data.questions import question_batches
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import open_qa

@@ -2,7 +2,6 @@ import seqio
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
-from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import salient_span_masking
 
@@ -34,7 +33,7 @@ def test_corpora_and_vocabularies_are_told_apart_by_name(tmp_path):
   }
   assert len(names) == 6
   assert all(seqio.TaskRegistry.get(name) for name in names)
-  one, other = (WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, piece])) for piece in "ab")
+  one, other = (WordPieceTokenizer([*SPECIAL_TOKENS, piece]) for piece in "ab")
   name = salient_span_masking.seqio_name
   assert name("kind", "/c", one) == name("kind", "/c/", one)
   assert len({name("kind", "/c", one), name("kind", "/c", other), name("other", "/c", one)}) == 3

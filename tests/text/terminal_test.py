@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.text.terminal import column, isolated
+from realm_jax.text.terminal import column, direction, isolated
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,21 @@ def test_only_what_runs_from_right_to_left_is_isolated():
   assert isolated("Grüße 黑 हिंदी") == "Grüße 黑 हिंदी"
   assert isolated("a שלום") == "\u2067a שלום\u2069"
   assert isolated("Salem (سالم)") == "\u2066Salem (سالم)\u2069"
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("Pound is the money of Britain", "ltr"),
+    ("黑豹队的防守", "ltr"),
+    ("शिल्पकार ने पुल बनाया", "ltr"),
+    ("تأسست المدينة في عام 1100.", "rtl"),
+    ("NFL هي رابطة كرة القدم", "rtl"),
+    ("Salem (سالم) is a name", "ltr"),
+    ("הגשר הגדול", "rtl"),
+    ("33 - 12 ...", "auto"),
+    ("", "auto"),
+  ],
+)
+def test_most_letters_decide(text, expected):
+  assert direction(text) == expected

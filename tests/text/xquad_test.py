@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
-from realm_jax.data.rare_spans import RareSpans
+from realm_jax.data.salient_spans import RareSpans
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.postings import Postings
-from realm_jax.text import detection
+from realm_jax.text.languages import languages_of
 
 XQUAD = pathlib.Path(__file__).resolve().parents[3] / "shared/data/xquad"
 CONTROL = {"ar": 0.973, "de": 0.976, "hi": 0.979, "ru": 0.981, "zh": 0.991}
@@ -30,7 +30,7 @@ def given(request):
 def test_bm25_finds_as_much_as_the_control(given):
   language, documents = given
   texts = [f"{document['title']}\n{document['text']}" for document in documents]
-  assert detection.languages_of(texts) == (language,)
+  assert languages_of(texts) == (language,)
   lines = (XQUAD / language / "qrels" / "test.tsv").read_text().splitlines()[1:]
   right = dict(line.split("\t")[:2] for line in lines)
   questions = records(language, "queries")

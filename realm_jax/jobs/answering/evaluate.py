@@ -10,8 +10,7 @@ from absl import logging
 
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.checkpoints.orbax_files import DamagedCheckpointError, steps
-from realm_jax.data.judgements import read_judgements, read_queries
-from realm_jax.data.questions import read_questions, sampled
+from realm_jax.data.questions import read_judgements, read_queries, read_questions, sampled
 from realm_jax.evaluation import result_card, run_comparison
 from realm_jax.evaluation.document_ranking import JudgedQueries
 from realm_jax.evaluation.masked_sentences import MaskedSentences

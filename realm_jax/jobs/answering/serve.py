@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from realm_jax.answering.open_answerer import open_answerer
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus.passage_store import StoredPassages
-from realm_jax.corpus.sentences import sentence_spans
+from realm_jax.corpus.passage_store import Passages
 from realm_jax.data.questions import read_questions
-from realm_jax.text import detection
+from realm_jax.text.languages import language_of
+from realm_jax.text.segmentation import sentence_spans
 from realm_jax.text.wordpieces import MASK
 from realm_jax.web.listening import LimitSettings, listening
 
@@ -108,11 +108,11 @@ def _examples(path: str, number: int) -> list[tuple[str, str]]:
   return [(question.masked_text, question.answer) for question in drawn]
 
 
-def _sentences(store: StoredPassages) -> Iterator[tuple[str, str]]:
+def _sentences(store: Passages) -> Iterator[tuple[str, str]]:
   """Yields first sentences of passages that name their title, masked, and what is masked."""
   for row in random.Random(0).sample(range(len(store)), min(len(store), _PASSAGES_TRIED)):
     title, text = store.title(row), store.text(row)
-    language = detection.language_of(text, among=store.metadata.languages)
+    language = language_of(text, among=store.metadata.languages)
     start, limit = sentence_spans(text, language=language)[0]
     sentence = text.encode()[start:limit].decode()
     if title and title in sentence and len(sentence) < _LONG:

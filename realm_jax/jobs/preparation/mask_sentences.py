@@ -4,12 +4,12 @@ import json
 import random
 from collections.abc import Iterator
 
-from realm_jax.corpus.sentences import to_byte_offsets
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.foundations import atomic_files
 from realm_jax.foundations.output_kinds import FileKind
-from realm_jax.text import tokenization, words
+from realm_jax.text import tokenization
+from realm_jax.text.segmentation import spaced, to_byte_offsets, word_spans
 
 _SENTENCES = FileKind(name="a file of masked sentences", start=r'\{"id": "\d+", "text": ')
 _FEWEST_WORDS = 6  # fewer say too little to search with
@@ -65,7 +65,7 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
   raw = passage.text.encode()
   for start, limit in passage.sentences:
     text = raw[start:limit].decode()
-    if not _FEWEST_WORDS <= len(words.spaced(text).split()) <= max_words:
+    if not _FEWEST_WORDS <= len(spaced(text).split()) <= max_words:
       continue
     starts, limits = _borders(text)
     for first, last in passage.spans:
@@ -78,6 +78,6 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
 def _borders(text: str) -> tuple[set[int], set[int]]:
   """Returns the bytes at which words start, and those at which they end."""
   spans = tokenization.word_offsets(text)
-  if words.spaced(text) != text:
-    spans += to_byte_offsets(text, words.word_spans(text))
+  if spaced(text) != text:
+    spans += to_byte_offsets(text, word_spans(text))
   return {start for start, _ in spans}, {limit for _, limit in spans}

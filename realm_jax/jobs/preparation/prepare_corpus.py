@@ -5,7 +5,6 @@ import functools
 import hashlib
 import itertools
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
@@ -14,11 +13,10 @@ import numpy as np
 from absl import logging
 
 from realm_jax import __version__
-from realm_jax.corpus import input_files, process_pool, reading, sample
-from realm_jax.corpus import vocabulary as vocabularies
+from realm_jax.corpus import input_files, reading
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.corpus.documents import BadRecords
-from realm_jax.corpus.parts import CorpusPart, PartLog, PartMaker
+from realm_jax.corpus.documents import BadRecords, UidSet
+from realm_jax.corpus.parts import CorpusPart, PartLog, PartMaker, ordered_map
 from realm_jax.corpus.passage_store import (
   CORPUS,
   PassageRow,
@@ -26,11 +24,11 @@ from realm_jax.corpus.passage_store import (
   StoreMetadata,
   id_dtype,
 )
-from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
-from realm_jax.data.rare_spans import SpanFinder
+from realm_jax.data.salient_spans import SpanFinder
 from realm_jax.foundations import atomic_files, object_store, progress
 from realm_jax.text import tokenization, wordpieces
+from realm_jax.text.languages import choose_languages
 
 _UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
 _ENOUGH_TO_JUDGE = 1_000  # wordpieces
@@ -139,11 +137,11 @@ def prepare_corpus(
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
   maker = _Beam(beam) if engine == "beam" else _Processes(num_workers)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
-  texts = sample.sample_texts(files, open_file=maker.open_file)
-  languages = sample.languages(language, texts)
+  texts = reading.sample_texts(files, open_file=maker.open_file)
+  languages = choose_languages(language, texts)
   print(f"language: {', '.join(languages)}", flush=True)
   learn = functools.partial(
-    vocabularies.learn, files, languages=languages, open_file=maker.open_file
+    reading.learn_vocabulary, files, languages=languages, open_file=maker.open_file
   )
   tokenizer = learning.tokenizer(vocabulary, learn=learn)
   make_part = PartMaker(
@@ -168,8 +166,7 @@ def prepare_corpus(
       store.append_row(row)
       examples.write(example)
 
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-      gathered.gather(maker.parts(files, make_part, log), scratch=scratch, write=write)
+    gathered.gather(maker.parts(files, make_part, log), write)
     examples.close()
     gathered.check(input)
     metadata = store.finish(counts=gathered.counts, languages=languages)
@@ -209,7 +206,7 @@ class _Processes:
     """Yields the parts in the order of the files, first those in the log."""
     reader = reading.DocumentReader(files)
     make_parts = functools.partial(
-      process_pool.ordered_map,
+      ordered_map,
       make_part,
       num_workers=self._num_workers,
       preload=[PartMaker.__module__, "realm_jax.text.normalization", "tensorflow_text"],
@@ -259,13 +256,11 @@ class _Gathered:
     self._tokenizer = tokenizer
     self._bad = BadRecords()
 
-  def gather(
-    self, parts: Iterable[CorpusPart], *, scratch: str, write: Callable[[PassageRow, bytes], None]
-  ) -> None:
+  def gather(self, parts: Iterable[CorpusPart], write: Callable[[PassageRow, bytes], None]) -> None:
     """Calls `write` with every passage that is not a duplicate."""
     dtype = id_dtype(self._tokenizer.vocab_size)
     unknown = self._tokenizer.unk_id
-    uids = UidSet(scratch)
+    uids = UidSet()
     for part in parts:
       self.counts.update(part.counts)
       for bad in part.bad_records:

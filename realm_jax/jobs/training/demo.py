@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib.figure
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus import input_files, vocabulary
+from realm_jax.corpus import input_files, reading
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import directory_lock
@@ -197,7 +197,7 @@ def make_corpora(
   documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
   read = [documents, training, os.path.join(almanac, "values.jsonl")]
   files = itertools.chain(*input_files.find_files(read, format="jsonl"))
-  learned = vocabulary.learn([*files], vocab_size=vocab_size)
+  learned = reading.learn_vocabulary([*files], vocab_size=vocab_size)
   learned.save(os.path.join(directory, "vocabulary"))
   prepare_facts(directory, documents, name="passages", passage_length=passage_length)
   whole = ChunkingConfig(max_passage_length=3 * passage_length // 2)

@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from realm_jax.corpus.tokenized_passages import TokenizedPassages
+from realm_jax.corpus.passage_store import TokenizedPassages
 from realm_jax.knowledge_base import commits, models
 from realm_jax.knowledge_base.models import Encoder
 from realm_jax.models.dual_encoder import DualEncoderConfig

@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.text import detection
+from realm_jax.text.languages import language_of, languages_of
 
 SENTENCES = {
   "ar": "تأسست المدينة في القرن السابع الميلادي.",
@@ -21,17 +21,17 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("language", "text"), SENTENCES.items())
 def test_a_sentence_tells_its_language(language, text):
-  assert detection.language_of(text) == language
-  assert detection.language_of(text, among=sorted({"en", "de", language})) == language
+  assert language_of(text) == language
+  assert language_of(text, among=sorted({"en", "de", language})) == language
 
 
 @pytest.mark.parametrize("text", ["", "text", "a b c", "1969, 12 345", "X-17 / B2", "Oslo"])
 def test_what_says_little_is_english(text):
-  assert detection.language_of(text) == "en"
-  assert detection.language_of(text, among=["de", "zh"]) in ("de", "zh")
+  assert language_of(text) == "en"
+  assert language_of(text, among=["de", "zh"]) in ("de", "zh")
 
 
 def test_the_languages_of_a_corpus_have_a_notable_share_of_it():
   texts = 60 * [SENTENCES["de"]] + 30 * [SENTENCES["zh"]] + [SENTENCES["fr"]]
-  assert detection.languages_of(texts) == ("de", "zh")
-  assert detection.languages_of(["", "12"]) == ("en",)
+  assert languages_of(texts) == ("de", "zh")
+  assert languages_of(["", "12"]) == ("en",)

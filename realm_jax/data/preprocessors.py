@@ -1,11 +1,12 @@
-"""Preprocessors that turn tagged passages into masked queries, many at once.
+"""Preprocessors that turn tagged passages into masked queries or pseudo-queries, many at once.
 
 Salient span masking (Guu et al. 2020, section 3.4) draws one span of the passage, takes the
 sentence around it as the query, and replaces every wordpiece of the span by `[MASK]`. For the
 ablations of section 4.3 the mask can instead be a random span or random wordpieces of a random
 sentence. BERT's own masked language modelling masks random wordpieces of whole passages. An example
 whose mask cannot be predicted is marked with a reason; `drop_rejected` removes and counts such
-examples.
+examples. The inverse cloze task (Lee et al. 2019, section 4.2) makes a pseudo-query of a sentence,
+which should find its passage.
 
 From `parse_passages` to `drop_rejected` an element of the dataset is a batch of passages, because
 an operation costs about the same for one passage as for many. Arrays of wordpieces are padded with
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.batches import REJECTIONS
-from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.text.tokenization import WordPieceTokenizer
 
 _ACCEPTED = 0
 _NO_SPAN, _NO_WORDPIECE, _MASK_CUT = range(1, len(REJECTIONS) + 1)
@@ -26,7 +27,8 @@ _RANDOM_SPAN_MAX_LENGTH = 10
 _RANDOM_SPAN_STOP_PROBABILITY = 0.2  # geometric span length of SpanBERT (Joshi et al. 2020)
 _RANDOM_TOKEN_SHARE = 0.15  # BERT (Devlin et al. 2019), section 3.1
 _RANDOM_TOKEN_MASKED, _RANDOM_TOKEN_REPLACED = 0.8, 0.1
-_PASSAGES_AT_ONCE = 64
+_REMOVAL_RATE = 0.9  # the rest teaches that matching words count (Lee et al. 2019)
+_PASSAGES_AT_ONCE = 64  # of one operation
 
 
 def parse_passages(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -78,12 +80,12 @@ def whole_passage(passages):
 
 
 def tokenize_sentence(
-  dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
+  dataset: tf.data.Dataset, *, tokenizer: WordPieceTokenizer
 ) -> tf.data.Dataset:
   """Adds `ids`, and `token_start` and `token_limit` in bytes of the sentence."""
 
   def tokenize(batch):
-    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(batch["sentence"])
+    ids, starts, limits = tokenizer.tokenize_with_offsets(batch["sentence"])
     return {
       **batch,
       "ids": ids.to_tensor(),
@@ -94,24 +96,22 @@ def tokenize_sentence(
   return dataset.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def mask_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:
+def mask_span(dataset: tf.data.Dataset, *, tokenizer: WordPieceTokenizer) -> tf.data.Dataset:
   """Masks the wordpieces that lie entirely in the drawn span; adds `masked` and `masked_ids`."""
 
   def mask(batch):
-    masked_BxL = inside(
+    masked_BxL = _inside(
       batch["token_start"],
       batch["token_limit"],
       batch["mask_start"][:, tf.newaxis],
       batch["mask_limit"][:, tf.newaxis],
     )
-    return _with_mask(batch, masked_BxL, vocabulary)
+    return _with_mask(batch, masked_BxL, tokenizer)
 
   return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def mask_random_span(
-  dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
-) -> tf.data.Dataset:
+def mask_random_span(dataset: tf.data.Dataset, *, tokenizer: WordPieceTokenizer) -> tf.data.Dataset:
   """Masks a span of geometric length at a random place (section 4.3, "random span masks")."""
 
   @seqio.map_over_dataset(num_seeds=1)
@@ -127,13 +127,13 @@ def mask_random_span(
     place_L = tf.range(tf.shape(batch["ids"])[1])
     limit_B = start_B + length_B
     masked_BxL = (place_L >= start_B[:, tf.newaxis]) & (place_L < limit_B[:, tf.newaxis])
-    return _with_mask(batch, masked_BxL, vocabulary)
+    return _with_mask(batch, masked_BxL, tokenizer)
 
   return mask(dataset)
 
 
 def mask_random_tokens(
-  dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
+  dataset: tf.data.Dataset, *, tokenizer: WordPieceTokenizer
 ) -> tf.data.Dataset:
   """Masks 15 % of the wordpieces, at least one: 80 % as `[MASK]`, 10 % random, 10 % kept (BERT)."""
 
@@ -146,10 +146,10 @@ def mask_random_tokens(
     count_B = tf.maximum(1, tf.cast(tf.round(_RANDOM_TOKEN_SHARE * total_B), tf.int32))
     order_BxL = tf.where(ids_BxL > 0, order_BxL, 1.0)
     rank_BxL = tf.argsort(tf.argsort(order_BxL))
-    batch = _with_mask(batch, rank_BxL < count_B[:, tf.newaxis], vocabulary)
+    batch = _with_mask(batch, rank_BxL < count_B[:, tf.newaxis], tokenizer)
     # From 1, because 0 in the middle of a query would be taken for padding.
     random_BxL = tf.random.stateless_uniform(
-      shape, seeds[2], minval=1, maxval=vocabulary.vocab_size, dtype=tf.int32
+      shape, seeds[2], minval=1, maxval=tokenizer.vocab_size, dtype=tf.int32
     )
     is_random_BxL = fate_BxL < _RANDOM_TOKEN_MASKED + _RANDOM_TOKEN_REPLACED
     batch["masked_ids"] = tf.where(
@@ -179,7 +179,7 @@ def crop(dataset: tf.data.Dataset, sequence_length) -> tf.data.Dataset:
 
 
 def build_masked_query(
-  dataset: tf.data.Dataset, sequence_length, *, vocabulary: WordPieceVocabulary
+  dataset: tf.data.Dataset, sequence_length, *, tokenizer: WordPieceTokenizer
 ) -> tf.data.Dataset:
   """Makes the features of `MaskedQueryConverter` from `ids`, `masked` and `masked_ids`.
 
@@ -201,13 +201,13 @@ def build_masked_query(
     place_L = tf.range(query_length)
     query_BxL = tf.pad(batch["masked_ids"], [[0, 0], [1, query_length]])[:, :query_length]
     query_BxL = tf.where(place_L < sep_Bx1, query_BxL, 0)
-    query_BxL = tf.where(place_L == sep_Bx1, vocabulary.eos_id, query_BxL)
+    query_BxL = tf.where(place_L == sep_Bx1, tokenizer.sep_id, query_BxL)
     positions_BxM, targets_BxM = (
       tf.ragged.boolean_mask(values_BxL, masked_BxL).to_tensor(shape=[None, max_masks])
       for values_BxL in (position_BxL, ids_BxL)
     )
     return {
-      "query": tf.where(place_L == 0, vocabulary.bos_id, query_BxL),
+      "query": tf.where(place_L == 0, tokenizer.cls_id, query_BxL),
       "mlm_positions": positions_BxM,
       "mlm_targets": targets_BxM,
       "mlm_weights": tf.cast(positions_BxM > 0, tf.float32),
@@ -234,7 +234,72 @@ def drop_rejected(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return dataset.scan(tf.zeros([len(REJECTIONS)], tf.int64), count).unbatch()
 
 
-def inside(token_starts, token_limits, span_starts, span_limits):
+def build_inverse_cloze(
+  dataset: tf.data.Dataset,
+  sequence_length,
+  *,
+  tokenizer: WordPieceTokenizer,
+  removal_rate: float = _REMOVAL_RATE,
+  hide_salient_spans: bool,
+) -> tf.data.Dataset:
+  """Makes pseudo-queries from sentences, and the passages that they should find.
+
+  Draws one sentence of each passage uniformly and, with probability `removal_rate`, removes it from
+  the passage. Drops a passage that would lose its only sentence. `query` is `[CLS] sentence [SEP]`;
+  `title` and `body` have no special tokens; `uid` is the passage's. `hide_salient_spans` replaces
+  the salient spans of the query by `[MASK]`, as in pre-training, so that they do not give it away.
+  """
+
+  @seqio.map_over_dataset(num_seeds=2)
+  def build(passages, seeds):
+    starts, limits = passages["sentence_byte_start"], passages["sentence_byte_limit"]
+    num_B = starts.row_lengths()
+    sentences = tf.strings.substr(
+      tf.repeat(passages["text"], num_B),
+      tf.cast(starts.values, tf.int32),
+      tf.cast(limits.values - starts.values, tf.int32),
+    )
+    tokens = tokenizer.tokenize_with_offsets(tf.concat([sentences, passages["title"]], 0))
+    uniform_B = tf.random.stateless_uniform(tf.shape(num_B), seeds[0])
+    removed_B = tf.random.stateless_uniform(tf.shape(num_B), seeds[1]) < removal_rate
+    drawn_B = starts.row_starts() + tf.cast(uniform_B * tf.cast(num_B, tf.float32), tf.int64)
+    query, token_starts, token_limits = (tf.gather(part, drawn_B) for part in tokens)
+    if hide_salient_spans:
+      moved_Bx1 = tf.gather(starts.values, drawn_B)[:, tf.newaxis]
+      in_span_BxLxS = _inside(
+        (tf.cast(token_starts.to_tensor(), tf.int64) + moved_Bx1)[..., tf.newaxis],
+        (tf.cast(token_limits.to_tensor(), tf.int64) + moved_Bx1)[..., tf.newaxis],
+        passages["span_byte_start"].to_tensor()[:, tf.newaxis],
+        passages["span_byte_limit"].to_tensor(-1)[:, tf.newaxis],  # missing ones contain nothing
+      )
+      hidden_BxL = tf.reduce_any(in_span_BxLxS, axis=2)
+      masked_BxL = tf.where(hidden_BxL, tokenizer.mask_id, query.to_tensor())
+      query = tf.RaggedTensor.from_tensor(masked_BxL, query.row_lengths())
+    lost_F = tf.repeat(tf.where(removed_B, drawn_B, -1), num_B)
+    kept = starts.with_values(tf.range(tf.size(sentences, tf.int64)) != lost_F)
+    bodies = starts.with_values(tokens[0][: tf.size(sentences)])
+    ends_Bx1 = tf.ones_like(drawn_B, tf.int32)[:, tf.newaxis]
+    return {
+      "uid": passages["uid"],
+      "query": tf.concat(
+        [
+          ends_Bx1 * tokenizer.cls_id,
+          query[:, : sequence_length["query"] - 2],
+          ends_Bx1 * tokenizer.sep_id,
+        ],
+        axis=1,
+      ),
+      "title": tokens[0][tf.size(sentences) :],
+      "body": tf.ragged.boolean_mask(bodies, kept).merge_dims(1, 2),
+    }
+
+  with_sentences = dataset.filter(lambda example: tf.size(example["sentence_byte_start"]) > 0)
+  # A tokenizer call runs hundreds of small operations, whether for one passage or for many.
+  batches = with_sentences.ragged_batch(_PASSAGES_AT_ONCE)
+  return build(batches).unbatch().filter(lambda example: tf.size(example["body"]) > 0)
+
+
+def _inside(token_starts, token_limits, span_starts, span_limits):
   """Returns whether tokens lie entirely in spans.
 
   Only the last of several wordpieces of one character has a width; an empty one lies in the span
@@ -245,12 +310,12 @@ def inside(token_starts, token_limits, span_starts, span_limits):
   )
 
 
-def _with_mask(batch, masked_BxL, vocabulary):
+def _with_mask(batch, masked_BxL, tokenizer):
   masked_BxL &= batch["ids"] > 0
   return {
     **batch,
     "masked": masked_BxL,
-    "masked_ids": tf.where(masked_BxL, vocabulary.tokenizer.mask_id, batch["ids"]),
+    "masked_ids": tf.where(masked_BxL, tokenizer.mask_id, batch["ids"]),
   }
 
 

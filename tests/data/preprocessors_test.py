@@ -5,14 +5,14 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import masking, tagged_examples
+from realm_jax.data import preprocessors, tagged_examples
+from realm_jax.data.batches import REJECTIONS
 from realm_jax.data.tagged_examples import TaggedPassage
-from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "the cat of par ##is saw zurich in 1969 . ᄒ ##ᅡ ##ᆫ".split()
-VOCABULARY = WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES]))
-WITH_VOCABULARY = {"vocabulary": VOCABULARY}
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
+WITH_TOKENIZER = {"tokenizer": TOKENIZER}
 LENGTHS = {"query": 10, "mlm_positions": 3, "mlm_targets": 3}
 TEXT = "The cat of Paris saw Zürich. In 1969."
 
@@ -29,7 +29,7 @@ def passage(text, *, sentences, spans, uid=7):
 
 def dataset(*passages):
   records = [tagged_examples.serialize(passage) for passage in passages]
-  return masking.parse_passages(tf.data.Dataset.from_tensor_slices(records))
+  return preprocessors.parse_passages(tf.data.Dataset.from_tensor_slices(records))
 
 
 def run(data, *steps, seed=0):
@@ -41,20 +41,20 @@ def run(data, *steps, seed=0):
   return list(data.as_numpy_iterator())
 
 
-def with_vocabulary(step):
-  return functools.partial(step, **WITH_VOCABULARY)
+def with_tokenizer(step):
+  return functools.partial(step, **WITH_TOKENIZER)
 
 
 def build(data):
-  return masking.build_masked_query(data, LENGTHS, **WITH_VOCABULARY)
+  return preprocessors.build_masked_query(data, LENGTHS, **WITH_TOKENIZER)
 
 
 def salient(*passages, seed=0):
   return run(
     dataset(*passages),
-    masking.draw_salient_span,
-    with_vocabulary(masking.tokenize_sentence),
-    with_vocabulary(masking.mask_span),
+    preprocessors.draw_salient_span,
+    with_tokenizer(preprocessors.tokenize_sentence),
+    with_tokenizer(preprocessors.mask_span),
     build,
     seed=seed,
   )
@@ -63,15 +63,15 @@ def salient(*passages, seed=0):
 def random_masks(step, text, *, copies, seed=0):
   return run(
     dataset(*[passage(text, sentences=[text], spans=[])] * copies),
-    masking.draw_sentence,
-    with_vocabulary(masking.tokenize_sentence),
-    with_vocabulary(step),
+    preprocessors.draw_sentence,
+    with_tokenizer(preprocessors.tokenize_sentence),
+    with_tokenizer(step),
     seed=seed,
   )
 
 
 def words(ids):
-  return " ".join(VOCABULARY.tokenizer.vocabulary[i] for i in ids if i)
+  return " ".join(TOKENIZER.vocabulary[i] for i in ids if i)
 
 
 MASKED = [
@@ -122,12 +122,12 @@ def test_a_long_passage_is_read_from_a_random_place():
   text = "the cat of Paris saw Zürich in 1969."
   examples = run(
     dataset(*[passage(text, sentences=[text], spans=[])] * 50),
-    masking.whole_passage,
-    with_vocabulary(masking.tokenize_sentence),
-    functools.partial(masking.crop, sequence_length={**LENGTHS, "query": 6}),
-    with_vocabulary(masking.mask_random_tokens),
+    preprocessors.whole_passage,
+    with_tokenizer(preprocessors.tokenize_sentence),
+    functools.partial(preprocessors.crop, sequence_length={**LENGTHS, "query": 6}),
+    with_tokenizer(preprocessors.mask_random_tokens),
   )
-  (whole,) = VOCABULARY.tokenizer.encode_batch([text])
+  (whole,) = TOKENIZER.encode_batch([text])
   windows = {tuple(example["ids"]) for example in examples}
   assert windows == {tuple(whole[i : i + 4]) for i in range(len(whole) - 3)}
   assert {int(example["masked"].sum()) for example in examples} == {1}
@@ -151,7 +151,7 @@ def test_masks_that_could_not_be_predicted_are_rejected():
       for text, sentences, spans, _ in REJECTED
     ]
   )
-  found = [[None, *masking.REJECTIONS][example["rejection"]] for example in examples]
+  found = [[None, *REJECTIONS][example["rejection"]] for example in examples]
   assert found == [reason for *_, reason in REJECTED]
 
 
@@ -162,11 +162,11 @@ def test_rejected_examples_are_dropped_and_counted_by_reason():
   data = dataset(no_span, good, no_piece, no_span, good, no_piece)
   examples = run(
     data,
-    masking.draw_salient_span,
-    with_vocabulary(masking.tokenize_sentence),
-    with_vocabulary(masking.mask_span),
+    preprocessors.draw_salient_span,
+    with_tokenizer(preprocessors.tokenize_sentence),
+    with_tokenizer(preprocessors.mask_span),
     build,
-    masking.drop_rejected,
+    preprocessors.drop_rejected,
   )
   assert [example["rejections"].tolist() for example in examples] == [[1, 0, 0], [2, 1, 0]]
   assert all("rejection" not in example for example in examples)
@@ -184,7 +184,7 @@ def test_spans_are_drawn_uniformly_over_spans_not_sentences():
 
 def test_random_spans_are_whole_short_and_everywhere():
   text = " ".join(["the cat of paris saw zurich in 1969"] * 3)
-  examples = random_masks(masking.mask_random_span, text, copies=500)
+  examples = random_masks(preprocessors.mask_random_span, text, copies=500)
   total = len(examples[0]["ids"])
   lengths, covered = [], np.zeros(total, int)
   for example in examples:
@@ -192,7 +192,7 @@ def test_random_spans_are_whole_short_and_everywhere():
     assert places.tolist() == list(range(places[0], places[-1] + 1))
     np.testing.assert_array_equal(
       example["masked_ids"],
-      np.where(example["masked"], VOCABULARY.tokenizer.mask_id, example["ids"]),
+      np.where(example["masked"], TOKENIZER.mask_id, example["ids"]),
     )
     lengths.append(len(places))
     covered += example["masked"]
@@ -205,7 +205,7 @@ def test_random_spans_are_whole_short_and_everywhere():
 
 def test_random_tokens_are_a_share_of_the_sentence_masked_as_bert_does():
   text = " ".join(["the cat of paris saw zurich in 1969"] * 5)  # 45 wordpieces
-  examples = random_masks(masking.mask_random_tokens, text, copies=300)
+  examples = random_masks(preprocessors.mask_random_tokens, text, copies=300)
   assert all(example["masked"].sum() == 7 for example in examples)  # 15 %
   outcome = {"mask": 0, "kept": 0, "replaced": 0}
   for example in examples:
@@ -214,7 +214,7 @@ def test_random_tokens_are_a_share_of_the_sentence_masked_as_bert_does():
     assert (example["masked_ids"] > 0).all()
     for new, old in zip(example["masked_ids"][hidden], example["ids"][hidden], strict=True):
       kept = "kept" if new == old else "replaced"
-      outcome["mask" if new == VOCABULARY.tokenizer.mask_id else kept] += 1
+      outcome["mask" if new == TOKENIZER.mask_id else kept] += 1
   shares = {name: count / 2100 for name, count in outcome.items()}
   assert shares["mask"] == pytest.approx(0.8, abs=0.04)
   # Of the random tenth every 17th piece happens to be the old one or [MASK].

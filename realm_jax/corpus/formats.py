@@ -1,0 +1,293 @@
+"""The records of a file: JSON, a table as text, or Parquet.
+
+Records have a `text` or a `title`, and may have an `id` and other fields.
+"""
+
+import collections
+import csv
+import functools
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TextIO
+
+from realm_jax.corpus.documents import BadRecord, Document, Record, make_record
+from realm_jax.corpus.input_files import NOT_UTF8, InputFile, encoding_error
+
+_TEXTS = ("id", "_id", "title", "text")
+
+_NO_OBJECT = "not an object; write one JSON object a line"
+_SPACE = " \t\r\n\ufeff"
+_NO_SPACE = re.compile(f"[^{_SPACE}]")
+
+_DELIMITERS = ",\t;|"
+_LONGEST = 2**26  # characters of a cell
+_LARGEST = 2**53  # beyond which some readers of JSON change whole numbers
+
+_ROWS_AT_ONCE = 256
+
+
+def read_json(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Record]:
+  """Yields the records of one file, with `text` and, optionally, `id`, `title` and others.
+
+  Args:
+    lines: Opens the file, whose bad bytes become halves of surrogate pairs. It is read as a whole
+      only if its first line does not have an object that ends there.
+  """
+  content = lines()
+  first = next((line for line in content if line.strip(_SPACE)), "")
+  if not _goes_on(first):
+    yield from _read_lines(lines(), file=file)
+    return
+  text = first + content.read()
+  try:
+    if broken := encoding_error(text):
+      raise ValueError(broken)
+    values = _values(text)
+  except (ValueError, RecursionError) as error:
+    # Perhaps one object a line after all, of which the first is broken.
+    if any(isinstance(record, Document) for record in _read_lines(lines(), file=file)):
+      yield from _read_lines(lines(), file=file)
+    else:
+      yield BadRecord(kind="broken_records", name=file.shown, reason=f"not JSON: {error}")
+    return
+  for number, value in enumerate(values):
+    yield _record(value, file=file, number=number, name=f"{file.shown}:record {number}")
+
+
+def _goes_on(line: str) -> bool:
+  """Returns whether a line begins an array, or an object that does not end in it."""
+  line = line.strip(_SPACE)
+  try:
+    return isinstance(json.loads(line), list)
+  except json.JSONDecodeError as error:
+    return line[:1] in ("[", "{") and error.pos >= len(line) - 1
+  except (ValueError, RecursionError):
+    return False
+
+
+def _values(text: str) -> list[Any]:
+  """Returns the values of a text, and instead of arrays their items."""
+  decoder, found, place = json.JSONDecoder(), [], 0
+  while begin := _NO_SPACE.search(text, place):
+    value, place = decoder.raw_decode(text, begin.start())
+    found += value if isinstance(value, list) else [value]
+  return found
+
+
+def _read_lines(lines: TextIO, *, file: InputFile) -> Iterator[Record]:
+  for number, line in enumerate(lines):
+    line = line.strip(_SPACE)
+    if not line:
+      continue
+    name = f"{file.shown}:{number + 1}"
+    reason = encoding_error(line)
+    try:
+      value = None if reason else json.loads(line)
+    except json.JSONDecodeError as error:
+      reason = _NO_OBJECT if line[0] == "[" else f"{line[:40]!r} is not JSON: {error.msg}"
+    except ValueError as error:
+      reason = str(error)
+    except RecursionError:
+      reason = "nested too deep"
+    if reason:
+      yield BadRecord(kind="broken_records", name=name, reason=reason)
+    else:
+      yield _record(value, file=file, number=number, name=name)
+
+
+def _record(value: Any, *, file: InputFile, number: int, name: str) -> Record:
+  if not isinstance(value, dict):
+    return BadRecord(kind="broken_records", name=name, reason=_NO_OBJECT)
+  return make_record(value, default_id=f"{file.id}:{number}", name=name)
+
+
+def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Record]:
+  """Yields the rows of one file; its header shows what separates cells.
+
+  A column has numbers if each of its cells is what its number is written as; otherwise its cells
+  are texts, such as "1.10" or "007". Columns without a name are left out.
+
+  Args:
+    lines: Opens the file, whose bad bytes become halves of surrogate pairs; it is read twice.
+  """
+  csv.field_size_limit(_LONGEST)
+  header = lines().readline()
+  if not header:
+    return
+  delimiter = max(_DELIMITERS, key=header.count)
+  columns = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+  twice = [name for name in columns if name and columns.count(name) > 1]
+  reason = encoding_error(header)
+  if not {"text", "title"} & {*columns}:
+    reason = reason or f"its first line names no column `text`: {header.strip()[:60]!r}"
+  elif twice:
+    reason = f"its first line names several columns {twice[0]!r}"
+  if reason:
+    yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
+    return
+  rows = functools.partial(_table_rows, lines, delimiter=delimiter, num_columns=len(columns))
+  numeric = [name not in _TEXTS for name in columns]
+  for cells in rows():
+    if not isinstance(cells, str):
+      for column, cell in enumerate(cells[: len(columns)]):
+        if numeric[column] and cell and _number(cell) is None:
+          numeric[column] = False
+  for row, cells in enumerate(rows()):
+    name = f"{file.shown}:row {row}"
+    if isinstance(cells, str):
+      yield BadRecord(kind="broken_records", name=name, reason=cells)
+    elif cells:
+      fields = {
+        column: _number(cell) if is_number else cell
+        for column, cell, is_number in zip(columns, cells, numeric, strict=False)
+        if column and cell
+      }
+      yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
+
+
+def _table_rows(
+  lines: Callable[[], TextIO], *, delimiter: str, num_columns: int
+) -> Iterator[list[str] | str]:
+  """Yields the cells of each row, or what is wrong with it.
+
+  A quotation mark that opens a cell swallows no other rows: it is part of the text if another one
+  follows that does not close it, if none follows at all, or, in a table of tabs, if what it would
+  quote has a line's end and a tab.
+  """
+  content, waiting = enumerate(lines(), start=1), collections.deque[tuple[int, str]]()
+  next(content)
+
+  def upcoming() -> tuple[int, str] | None:
+    return waiting.popleft() if waiting else next(content, None)
+
+  def quoted(line: str) -> list[str] | None:
+    """Returns the cells of a row that begins with this line, and drops its other lines."""
+    ahead: list[tuple[int, str]] = []
+
+    def following() -> Iterator[str]:
+      for numbered in iter(upcoming, None):
+        ahead.append(numbered)
+        yield numbered[1]
+
+    try:
+      read = csv.reader(itertools.chain([line], following()), delimiter=delimiter, strict=True)
+      cells = next(read)
+    except csv.Error:
+      cells = None
+    if cells is None or (delimiter == "\t" and any("\t" in c and "\n" in c for c in cells)):
+      waiting.extendleft(reversed(ahead))
+      return None
+    return cells
+
+  for number, line in iter(upcoming, None):
+    cells = quoted(line) if '"' in line else None
+    if cells is None:
+      cells = line.rstrip("\r\n").split(delimiter)
+    while len(cells) > num_columns and not cells[-1]:
+      del cells[-1]
+    if reason := encoding_error("".join(cells)):
+      yield reason
+    elif len(cells) <= num_columns:
+      yield cells if cells != [""] else []
+    elif line.count('"') % 2:
+      yield f"the quotation mark on line {number} is not closed"
+    else:
+      yield f"{len(cells)} cells for {num_columns} columns; put texts into quotes"
+
+
+def _number(cell: str) -> int | float | None:
+  """Returns the number of a cell, such as "12.5"; None if a number would be written otherwise."""
+  if not (cell[-1].isdigit() and cell[0] in "-0123456789"):
+    return None
+  try:
+    number = json.loads(cell)
+  except ValueError:
+    return None
+  is_same = json.dumps(number) == cell and (isinstance(number, float) or abs(number) <= _LARGEST)
+  return number if is_same else None
+
+
+def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
+  """Yields the rows of one file, without what is bytes.
+
+  Raises:
+    ValueError: If it is not a Parquet file or damaged, has no column `text` or another type there,
+      or pyarrow is not installed.
+  """
+  try:
+    import pyarrow
+  except ImportError as error:
+    raise ValueError(
+      f"{file.shown} needs pyarrow ({error}); install realm_jax with the extra `parquet`"
+    ) from error
+  try:
+    yield from _parquet_rows(content, file)
+  except (pyarrow.ArrowException, OSError) as error:
+    raise ValueError(f"{file.shown} cannot be read as Parquet ({error})") from error
+
+
+def _parquet_rows(content: BinaryIO, file: InputFile) -> Iterator[Record]:
+  import pyarrow
+  from pyarrow import parquet
+
+  table = parquet.ParquetFile(content)
+  schema = table.schema_arrow
+  if not {"text", "title"} & {*schema.names}:
+    raise ValueError(f"{file.shown} has the columns {', '.join(schema.names)} and no `text`")
+  for field in schema:
+    if field.name in _TEXTS and pyarrow.types.is_nested(field.type):
+      raise ValueError(f"{file.shown} has {field.type} in its column `{field.name}`, not text")
+  row = 0
+  for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=_readable(table.schema)):
+    columns = [
+      _column_values(_as_text(column) if name in _TEXTS else column)
+      for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    for cells in zip(*columns, strict=True):
+      name = f"{file.shown}:row {row}"
+      if any(isinstance(cell, UnicodeDecodeError) for cell in cells):
+        yield BadRecord(kind="broken_records", name=name, reason=NOT_UTF8)
+      else:
+        fields = dict(zip(batch.schema.names, cells, strict=True))
+        yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
+      row += 1
+
+
+def _readable(schema) -> list[str]:
+  """Returns the paths of all values except bytes, such as an image in a structure."""
+  leaves = [schema.column(i) for i in range(len(schema))]
+  return [leaf.path for leaf in leaves if leaf.path in _TEXTS or not _is_bytes(leaf)]
+
+
+def _is_bytes(leaf) -> bool:
+  is_array = leaf.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+  return is_array and leaf.logical_type.type == "NONE" and leaf.converted_type == "NONE"
+
+
+def _as_text(column):
+  """Returns a column of numbers or dates as texts."""
+  import pyarrow
+
+  types = pyarrow.types
+  if types.is_binary(column.type) or types.is_large_binary(column.type):
+    return column  # whose broken rows would not be told apart
+  return column.cast(pyarrow.string())
+
+
+def _column_values(column) -> list[Any]:
+  """Returns the values of a column, of which pyarrow would refuse all for one that is no UTF-8."""
+  try:
+    values = column.to_pylist()
+  except UnicodeDecodeError:
+    return [*map(_scalar, column)]
+  return [*map(_scalar, column)] if any(isinstance(v, bytes) for v in values) else values
+
+
+def _scalar(scalar) -> Any:
+  try:
+    value = scalar.as_py()
+    return value.decode() if isinstance(value, bytes) else value
+  except UnicodeDecodeError as error:
+    return error

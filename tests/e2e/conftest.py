@@ -189,6 +189,9 @@ def _as_programs_see(config):
     # At a constant rate the number of steps does not count.
     of_run["num_steps"] = basis.run.num_steps
   unseen = {name: getattr(basis, name) for name in UNSEEN if hasattr(basis, name)}
+  if isinstance(config, Pretraining) and config.dual_encoder_learns:
+    # A step embeds what the posterior proposes like what the index finds.
+    unseen["retrieval"] = config.retrieval.answering
   return dataclasses.replace(config, run=dataclasses.replace(config.run, **of_run), **unseen)
 
 

@@ -16,10 +16,12 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.training.demo import make_corpora, prepare_facts, warm_up
+from realm_jax.jobs.training.build_index import build_index
+from realm_jax.jobs.training.demo import make_corpora, prepare_facts
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
+from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.training.finetuning import Finetuning
 from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.pretraining import Pretraining
@@ -108,7 +110,7 @@ def ablation(
   start = os.path.join(of_seed, "start")
   with _once(start) as needed:
     if needed:
-      warm_up(start, world, contrastive=contrastive, reading=reading, builder=builder)
+      _warm_up(start, world, contrastive=contrastive, reading=reading, builder=builder)
   begun = os.path.join(start, "reading", CHECKPOINTS)
   searched = os.path.join(world, "passages")
   if row.training_sentences == "inside":
@@ -157,6 +159,31 @@ def ablation(
   }
   atomic_files.write_json(os.path.join(workdir, "summary.json"), summary)
   return summary
+
+
+def _warm_up(
+  directory: str,
+  world: str,
+  *,
+  contrastive: ContrastiveTraining,
+  reading: Pretraining,
+  builder: BuilderConfig,
+) -> None:
+  """Trains the retriever on the inverse cloze task, then the reader, in `ict/` and `reading/`."""
+  retriever, passages = os.path.join(directory, "ict"), os.path.join(world, "passages")
+  train_retriever(
+    workdir=retriever, passages=os.path.join(world, "whole_documents"), contrastive=contrastive
+  )
+  checkpoints, index = (os.path.join(retriever, name) for name in (CHECKPOINTS, "index"))
+  build_index(checkpoints=checkpoints, passages=passages, index=index, builder=builder)
+  pretrain(
+    workdir=os.path.join(directory, "reading"),
+    corpus=passages,
+    passages=passages,
+    index=index,
+    retriever_checkpoints=checkpoints,
+    pretraining=reading,
+  )
 
 
 def _pretrain(

@@ -1,7 +1,6 @@
-"""Demonstrates pre-training: almanac, warm start, trainer and index builder, evaluation, edits."""
+"""Demonstrates pre-training: almanac, reader, trainer and index builder, evaluation, edits."""
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import json
@@ -29,9 +28,7 @@ from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
-from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.pretraining import Pretraining
 from realm_jax.training.training_run import CHECKPOINTS
 
@@ -41,7 +38,7 @@ _DEMONSTRATION = DirectoryKind(
   files=(
     *("*_config.gin", directory_lock.LOCK_FILE, "summary.json", "curves.png", "logs/"),
     *("almanac/", "vocabulary/", "passages/", "whole_documents/", "training/"),
-    *("ict/", "reading/", "untrained/", "pretrain/", "index/", "index.unfinished/", "evaluation/"),
+    *("untrained/", "reading/", "pretrain/", "index/", "index.unfinished/", "evaluation/"),
     *("edited_passages/", "edited_index/", "edited_index.unfinished/", "evaluation_edited/"),
   ),
 )
@@ -60,7 +57,6 @@ SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 def demo(
   *,
   workdir: str,
-  contrastive: ContrastiveTraining,
   reading: Pretraining,
   pretraining: Pretraining,
   builder: BuilderConfig = BuilderConfig(),
@@ -73,7 +69,6 @@ def demo(
   Args:
     workdir: Directory of the demonstration. Everything in it is replaced except the configuration,
       which the trainer's and builder's processes read.
-    contrastive: The inverse cloze training of the retriever.
     reading: The training of the reader, with passages as queries and a frozen retriever.
     pretraining: The pre-training.
     builder: The index builder.
@@ -95,47 +90,50 @@ def demo(
   say("A world of facts: documents that state them, sentences that mention them in other words")
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
   held_out = {"questions": path("almanac", "heldout.jsonl"), "max_questions": _EVALUATED}
-  warm_up(workdir, workdir, contrastive=contrastive, reading=reading, builder=builder, say=say)
 
   say("The untrained model, for comparison")
+  passages = path("passages")
   untrained = Sources(
-    checkpoints=path("untrained", "checkpoints"),
-    passages=path("passages"),
-    index=path("untrained", "index"),
+    checkpoints=path("untrained", CHECKPOINTS), passages=passages, index=path("untrained", "index")
   )
   pretrain(
     workdir=path("untrained"),
     corpus=path("training"),
-    passages=untrained.passages,
+    passages=passages,
     index=untrained.index,
     pretraining=pretraining.with_steps(0),
   )
   build_index(
-    checkpoints=untrained.checkpoints,
-    passages=untrained.passages,
-    index=untrained.index,
-    builder=builder,
+    checkpoints=untrained.checkpoints, passages=passages, index=untrained.index, builder=builder
   )
   before = _measured(sources=untrained, **held_out)
+
+  say("The reader learns to read: each masked passage next to itself")
+  pretrain(
+    workdir=path("reading"),
+    corpus=passages,
+    passages=passages,
+    index=untrained.index,
+    warm_start=untrained.checkpoints,
+    pretraining=reading,
+  )
 
   say("Pre-training: a trainer and an index builder, which share only a directory")
   launch_local(
     config=path(_CONFIG),
     workdir=workdir,
     corpus=path("training"),
-    passages=path("passages"),
+    passages=passages,
     pretraining=pretraining,
-    warm_start=path("reading", "checkpoints"),
+    warm_start=path("reading", CHECKPOINTS),
   )
 
   say("Evaluation on facts that no training sentence mentions")
   trained = Sources(
-    checkpoints=path("pretrain", "checkpoints"), passages=path("passages"), index=path("index")
+    checkpoints=path("pretrain", CHECKPOINTS), passages=passages, index=path("index")
   )
-  first = dataclasses.replace(trained, step=0, generation=0)
   held_out_metrics = {
     "before": before,
-    "after_ict": _measured(sources=first, **held_out),
     "after_pretraining": _measured(sources=trained, **held_out, output=path("evaluation")),
     "closed_book": _measured(sources=trained, **held_out, asking=Asking(book="closed")),
   }
@@ -219,41 +217,6 @@ def _prepare(directory: str, source: str, *, name: str, chunking: ChunkingConfig
     vocabulary=os.path.join(directory, "vocabulary"),
     chunking=chunking,
     num_shards=1,
-  )
-
-
-def warm_up(
-  directory: str,
-  world: str,
-  *,
-  contrastive: ContrastiveTraining,
-  reading: Pretraining,
-  builder: BuilderConfig,
-  say: Callable[[str], None] = lambda text: None,
-) -> None:
-  """Trains the retriever on the inverse cloze task, then the reader.
-
-  Args:
-    directory: Directory for `ict/`, with its index, and `reading/`.
-    world: Directory of the corpora; see `make_corpora`.
-    say: Called with what begins.
-  """
-  say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
-  retriever, passages = os.path.join(directory, "ict"), os.path.join(world, "passages")
-  train_retriever(
-    workdir=retriever, passages=os.path.join(world, "whole_documents"), contrastive=contrastive
-  )
-
-  say("The reader learns to read: each masked passage next to itself")
-  checkpoints, index = (os.path.join(retriever, name) for name in (CHECKPOINTS, "index"))
-  build_index(checkpoints=checkpoints, passages=passages, index=index, builder=builder)
-  pretrain(
-    workdir=os.path.join(directory, "reading"),
-    corpus=passages,
-    passages=passages,
-    index=index,
-    retriever_checkpoints=checkpoints,
-    pretraining=reading,
   )
 
 

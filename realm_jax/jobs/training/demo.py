@@ -14,8 +14,9 @@ from typing import Any
 import matplotlib.figure
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus import input_files, reading
+from realm_jax.corpus import input_files
 from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.corpus.reading import learn_vocabulary
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation.systems import Asking
@@ -38,7 +39,7 @@ _DEMONSTRATION = DirectoryKind(
   files=(
     *("*_config.gin", directory_lock.LOCK_FILE, "summary.json", "curves.png", "logs/"),
     *("almanac/", "vocabulary/", "passages/", "whole_documents/", "training/"),
-    *("untrained/", "reading/", "pretrain/", "index/", "index.unfinished/", "evaluation/"),
+    *("ict/", "untrained/", "reading/", "pretrain/", "index/", "index.unfinished/", "evaluation/"),
     *("edited_passages/", "edited_index/", "edited_index.unfinished/", "evaluation_edited/"),
   ),
 )
@@ -195,7 +196,7 @@ def make_corpora(
   documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
   read = [documents, training, os.path.join(almanac, "values.jsonl")]
   files = itertools.chain(*input_files.find_files(read, format="jsonl"))
-  learned = reading.learn_vocabulary([*files], vocab_size=vocab_size)
+  learned = learn_vocabulary([*files], vocab_size=vocab_size)
   learned.save(os.path.join(directory, "vocabulary"))
   prepare_facts(directory, documents, name="passages", passage_length=passage_length)
   whole = ChunkingConfig(max_passage_length=3 * passage_length // 2)

@@ -307,7 +307,10 @@ def _parse() -> argparse.Namespace:
   training.add_argument("--damages", type=int, default=1, help="of each kind in a run")
   training.add_argument("--num_steps", type=int, default=200, help="of a run")
   training.add_argument("--output", help="JSON Lines of the runs, which are not repeated")
-  return parser.parse_args()
+  arguments = parser.parse_args()
+  if arguments.store == "gcs" and arguments.drill in ("replacements", "knowledge_base"):
+    parser.error(f"{arguments.drill} drills the disk; omit --store=gcs")
+  return arguments
 
 
 def main() -> None:

@@ -377,7 +377,10 @@ class PassageStore(Passages):
     """The vocabulary as a tokenizer, which needs TensorFlow."""
     from realm_jax.text import tokenization
 
-    return tokenization.load(self.vocabulary_directory)
+    loaded = self.vocabulary
+    return tokenization.WordPieceTokenizer(
+      loaded.vocabulary, lower_case=loaded.lower_case, strip_accents=loaded.strip_accents
+    )
 
   @functools.cached_property
   def rows_by_uid(self) -> np.ndarray:

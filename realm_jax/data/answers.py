@@ -57,7 +57,7 @@ _ASCII_TOKEN = re.compile(r"[a-z0-9]+|[!-~]")  # the same for folded ASCII, in a
 _IGNORED = regex.compile(r"[\p{Cf}\u0640]|[\p{Mn}&&\p{Script=Inherited}--[\u3099\u309A]]", regex.V1)
 _TEXTS_KEPT = 2**14
 
-_SECONDS_PER_MATCH = 2.0
+_SECONDS_PER_MATCH = 2.0  # of the CPU time of the whole process, which all its threads use up
 
 
 def normalize_official(text: str) -> str:
@@ -177,21 +177,30 @@ _FOLDED = _Folded()
 def compile_answer(pattern: str) -> regex.Pattern[str]:
   """Compiles a regular-expression answer in the syntax of `re`, which ignores case.
 
+  What `regex` adds is read as it does: `a{e}` and the like match fuzzily.
+
   Raises:
     re.error: If it is none.
+    ValueError: If `regex`, which can end a match in time, refuses it.
   """
   re.compile(pattern)
-  return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)  # can end a match in time
+  try:
+    return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
+  except regex.error as error:
+    raise ValueError(f"the answer {pattern!r} is not a regular expression: {error}") from error
 
 
-def pattern_spans(pattern: str, text: str) -> list[tuple[int, int]]:
+def pattern_spans(pattern: str, text: str, *, written: str | None = None) -> list[tuple[int, int]]:
   """Returns where a regular-expression answer matches some of a text.
+
+  Args:
+    written: What an error quotes; None quotes the pattern.
 
   Raises:
     ValueError: If that takes seconds.
   """
   search = compile_answer(pattern).finditer
-  matches = _in_time(lambda seconds: list(search(text, timeout=seconds)), pattern, text)
+  matches = _in_time(lambda seconds: list(search(text, timeout=seconds)), written or pattern, text)
   return [match.span() for match in matches if match.end() > match.start()]
 
 

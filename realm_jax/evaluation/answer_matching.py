@@ -311,7 +311,7 @@ def _find_patterns(
       candidates |= {(index, name) for name in by_literal[literals[number]]}
     matches = defaultdict(list)
     for index, name in sorted(candidates):
-      if spans := pattern_spans(bare[name], texts[index]):
+      if spans := pattern_spans(bare[name], texts[index], written=patterns[name]):
         matches[index].append((name, spans))
     _add_spans(matches, texts, chunk, store=store, found=found)
 

@@ -55,6 +55,7 @@ class JudgedQueries:
 
   def _scored(self, run: Run, measured: Mapping[str, str]) -> Evaluated:
     recall_at = self.asking.recall_at
+    run = {query.id: run[query.id] for query in self.questions if query.id in run}
     rankings = [run.get(query.id, {}) for query in self.questions]
     return Evaluated(
       measured=measured,

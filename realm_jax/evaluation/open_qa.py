@@ -4,6 +4,7 @@ Predictions of other programs are scored by the same rules.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +88,8 @@ class OpenQuestions:
       texts = [question.text for question in batch]
       found = system.retrieve(texts, k=max(self.asking.recall_at))
       answered = [None] * len(batch) if system.answer is None else system.answer(texts)
-      outcomes += map(_outcome, batch, found.ids_BxK, found.scores_BxK, answered)
+      rows = zip(batch, found.ids_BxK, found.scores_BxK, answered, strict=True)
+      outcomes += itertools.starmap(_outcome, rows)
     return outcomes
 
   def scored(self, outcomes: Sequence[Outcome], system: System) -> Evaluated:
@@ -288,9 +290,9 @@ def dpr_json(
 def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> Evaluated:
   """Returns the evaluation of a prediction file; questions without a prediction count as wrong.
 
-  A line identifies its question by `id`, `question` or both, which must agree. Its metrics are
-  those written by `realm evaluate` (`figures`), or else those of `prediction`, another program's
-  answer.
+  A line identifies its question by `id`, `question` or both, which must agree; the `question` of a
+  masked sentence is its masked text. Its metrics are those written by `realm evaluate` (`figures`),
+  or else those of `prediction`, another program's answer.
 
   Raises:
     ValueError: If a line is not a prediction, or none of the questions is predicted.

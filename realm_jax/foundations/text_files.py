@@ -19,12 +19,15 @@ def decoded(content: bytes, path: str | os.PathLike) -> str:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
       raise ValueError(f"{path} is truncated or damaged; download it again") from error
   is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+  encoding = "utf-16" if is_utf16 else "utf-8-sig"
   try:
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
+    return content.decode(encoding)
   except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
+    before, byte = error.object[: error.start], error.object[error.start]  # may lack the mark
+    line = before.decode(encoding, "ignore").count("\n") + 1
+    name = "UTF-16" if is_utf16 else "UTF-8"
     raise ValueError(
-      f"{path}, line {line} is not UTF-8 (byte {content[error.start]:#x}); convert the file"
+      f"{path}, line {line} is not {name} (byte {byte:#x}); convert the file"
     ) from error
 
 

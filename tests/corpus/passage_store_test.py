@@ -104,3 +104,12 @@ def test_uids_name_title_and_text():
   assert len(set(uids)) == len(uids)
   assert all(0 < uid < 2**63 for uid in uids)
   assert uids == [passage_uid(title, text) for title, text in pairs]
+
+
+@pytest.mark.parametrize("name", ["vocabulary", "tokenizer"])
+def test_a_store_with_another_vocabulary_is_refused(tmp_path, name):
+  write(tmp_path / "store")
+  store = PassageStore(tmp_path / "store")
+  WordPieceTokenizer(TOKENIZER.vocabulary, lower_case=False).save(store.vocabulary_directory)
+  with pytest.raises(ValueError, match="prepare the corpus again"):
+    getattr(store, name)

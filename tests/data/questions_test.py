@@ -219,6 +219,8 @@ def test_judgements_are_read_as_they_are_meant(tmp_path, content, expected):
     (b"1\ta\t1\n1\tb\tscore\n", "line 2 .*'score'"),
     (b"1\ta\t1\n1\ta\t2\n", "line 2 grades"),
     (b"1\ta\t1\n1\tb\xff\t1\n", "line 2 is not UTF-8"),
+    (b"\xef\xbb\xbf1\ta\t1\n\xff", "line 2 is not UTF-8 .byte 0xff"),
+    ("\ufeff1\ta\t1\n".encode("utf-16-le") + b"x", "line 2 is not UTF-16 .byte 0x78"),
     (HEADER.encode(), "no judgements"),
   ],
 )

@@ -83,6 +83,12 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
   assert evaluate(**asked(collection, predictions=str(theirs)))["mrr@10"] == 0.25
   same = evaluate(**asked(collection, predictions=str(output / "run.trec")))
   assert same == figures
+  evaluate(
+    **asked(collection, predictions=str(output / "run.trec")),
+    max_questions=1,
+    output=str(tmp_path / "sample"),
+  )
+  assert len(read_run(tmp_path / "sample" / "run.trec")) == 1
 
 
 def test_relevant_documents_that_the_corpus_lacks_are_told(tmp_path, collection, caplog):

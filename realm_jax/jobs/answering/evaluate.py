@@ -89,25 +89,39 @@ def evaluate(
     result_card.EVALUATION.check(output)
   if output is None and (formats or against):
     raise ValueError("--formats and --against need a directory; give --output")
-  if against is not None:
-    run_comparison.sets_of(against)  # not after hours of evaluation
+  if predictions and sources != Sources():
+    raise ValueError(
+      "--predictions are scored without a system; omit --checkpoints, --passages, --index, "
+      "--retriever and their settings"
+    )
   if qrels is not None and sources.retriever == "hybrid":
     sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
   if following.follow and not (sources.checkpoints and sources.index and output):
     raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
+  fixed = {"predictions": predictions, "against": against, "formats": formats or None}
+  fixed |= {"step": sources.step, "generation": sources.generation}
+  if following.follow and (given := [f"--{k}" for k, v in fixed.items() if v is not None]):
+    raise ValueError(f"--follow evaluates each new generation; omit {', '.join(given)}")
+  if following.until_step is not None and not following.follow:
+    raise ValueError(f"until_step={following.until_step} needs --follow=true")
+  if against is not None:
+    run_comparison.sets_of(against)  # not after hours of evaluation
 
   def answers_of(file: str) -> list[str]:
     return [answer for question in read_questions(file) for answer in question.answers]
 
   def questions_in(file: str) -> Evaluator:
+    asked = [] if qrels is not None else sampled(read_questions(file), max_questions)
+    is_masked = bool(asked) and asked[0].span is not None
+    if asking.book == "closed" and not is_masked:
+      raise ValueError(f"book=closed is for masked sentences, but {file} has none; omit it")
     if qrels is not None:
       grades = read_judgements(qrels)
       queries = sampled(read_queries(file, grades), max_questions)
       inputs = {"queries": file, "judgements": qrels}
       grades = {query.id: grades[query.id] for query in queries}
       return JudgedQueries(inputs=inputs, questions=queries, grades=grades, asking=asking)
-    asked = sampled(read_questions(file), max_questions)
-    if asked[0].span is not None:
+    if is_masked:
       return MaskedSentences(inputs={"masked sentences": file}, questions=asked, asking=asking)
     return OpenQuestions(
       inputs={"questions": file},

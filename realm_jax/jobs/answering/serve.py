@@ -37,6 +37,11 @@ class SecondModel:
   def sources(self, first: Sources) -> tuple[Sources, ...]:
     """Returns the sources of the second model, given those of the first; empty if there is none."""
     if self.second_checkpoints is None and self.second_step is None:
+      if self != SecondModel():
+        raise ValueError(
+          f"second_index={self.second_index}, second_generation={self.second_generation} without a "
+          "second model; give --second_checkpoints or --second_step"
+        )
       return ()
     second = dataclasses.replace(
       first,

@@ -131,6 +131,9 @@ def prepare_corpus(
       f"max_passage_length={chunking.max_passage_length} cuts sentences to pieces; use at least "
       f"{_LEAST_PASSAGE_LENGTH}"
     )
+  given = [f"--{name}" for name, value in dataclasses.asdict(beam).items() if value]
+  if given and engine != "beam":
+    raise ValueError(f"{', '.join(given)} without Beam; give --engine=beam")
   CORPUS.check(output)
   if learning.vocab_size is None:
     tokenization.load(vocabulary)  # refused before anything is read

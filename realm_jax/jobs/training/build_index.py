@@ -63,6 +63,8 @@ def build_index(
   """
   if follow and step is not None:
     raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
+  if until_step is not None and not follow:
+    raise ValueError(f"until_step={until_step} needs --follow=true")
   generations.INDEX.check(index)
   publication.check_unfinished(index)
   store = PassageStore(passages)

@@ -28,10 +28,10 @@ from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.models.encoder import (
   EncoderConfig,
-  UniformEncoderConfig,
   passage_encoder_program,
   query_encoder_program,
 )
+from realm_jax.models.uniform_encoder import UniformEncoderConfig
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
@@ -146,20 +146,22 @@ class Reader:
     return found.answers[0] if found.answers else None
 
 
-_opening = threading.Lock()  # so that threads do not each load the same one
-_opened = functools.lru_cache(maxsize=8)(lambda kind, path: kind(path))
+# So that threads do not each load the same one; a search does not wait for a reader.
+_opening_encoder, _opening_reader = threading.Lock(), threading.Lock()
+_opened_encoder = functools.lru_cache(maxsize=4)(Encoder)
+_opened_reader = functools.lru_cache(maxsize=4)(Reader)
 
 
 def open_encoder(path: str) -> Encoder:
   """Opens an encoder, once in a process."""
-  with _opening:
-    return _opened(Encoder, path)
+  with _opening_encoder:
+    return _opened_encoder(path)
 
 
 def open_reader(path: str) -> Reader:
   """Opens a reader, once in a process."""
-  with _opening:
-    return _opened(Reader, path)
+  with _opening_reader:
+    return _opened_reader(path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -249,25 +249,6 @@ class Encoder(TypedModule):
     return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class UniformEncoderConfig(EncoderConfig):
-  """The encoder of a model that only reads: no parameters, and the same score for all passages."""
-
-  def make(self) -> "UniformEncoder":
-    return UniformEncoder(self)
-
-
-class UniformEncoder(Encoder):
-  """Embeds every text as zero."""
-
-  def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool = True) -> jax.Array:
-    del deterministic
-    return jnp.zeros((tokens.shape[0], 1))
-
-  def encode_passage(self, tokens: datatypes.Tokens, *, deterministic: bool = True) -> jax.Array:
-    return self.encode_query(tokens, deterministic=deterministic)
-
-
 def example_tokens(*shape: int) -> datatypes.Tokens:
   """Returns tokens for initializing parameters."""
   ids = np.ones(shape, np.int32)

@@ -14,6 +14,12 @@ from realm_jax.checkpoints import saved_models
 from realm_jax.foundations import json_fields
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.lexical_encoder import LexicalEncoderConfig
+from realm_jax.models.uniform_encoder import UniformEncoderConfig
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
+from realm_jax.objectives.masked_lm import MaskedLm
+from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.retriever import RetrievalConfig
 
 BERT = BertConfig(
@@ -44,6 +50,23 @@ def test_a_description_survives_json(description):
   assert json_fields.restored(saved_models.ModelDescription, content) == description
   del content["dual_encoder"]["class"]  # a checkpoint from before there were others
   assert json_fields.restored(saved_models.ModelDescription, content) == description
+
+
+@pytest.mark.parametrize(
+  ("value", "path"),
+  [
+    (DualEncoderConfig(bert=BERT), "realm_jax.models.dual_encoder.DualEncoderConfig"),
+    (LexicalEncoderConfig(), "realm_jax.models.lexical_encoder.LexicalEncoderConfig"),
+    (UniformEncoderConfig(), "realm_jax.models.uniform_encoder.UniformEncoderConfig"),
+    (Contrastive(), "realm_jax.objectives.contrastive.Contrastive"),
+    (MarginalLikelihood(), "realm_jax.objectives.marginal_likelihood.MarginalLikelihood"),
+    (MaskedLm(), "realm_jax.objectives.masked_lm.MaskedLm"),
+    (OpenQa(), "realm_jax.objectives.open_qa.OpenQa"),
+    (MaskedLm() + OpenQa(), "realm_jax.objectives.objective.Sum"),
+  ],
+)
+def test_classes_have_the_paths_by_which_files_name_them(value, path):
+  assert json_fields.as_json(value)["class"] == path
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A knowledge base with an encoder: what is embedded, and how it is searched."""
 
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -7,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from realm_jax.index.fusion import fuse_scores
 from realm_jax.knowledge_base import learning
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.models import Encoder, open_encoder
+from realm_jax.knowledge_base.models import Encoder, Reader, open_encoder, open_reader
 from tests.knowledge_base import tiny_models
 
 SEA = [
@@ -46,6 +48,26 @@ def embedded(monkeypatch):
 @pytest.fixture
 def base(source, tmp_path):
   return KnowledgeBase.create(tmp_path / "kb", SEA, encoder=source, **SETTINGS)
+
+
+def test_an_encoder_is_opened_while_a_reader_is(monkeypatch, tmp_path):
+  opening, go_on = threading.Event(), threading.Event()
+
+  def open_slowly(self, path):
+    opening.set()
+    go_on.wait(60)
+
+  monkeypatch.setattr(Encoder, "__init__", lambda self, path: None)
+  monkeypatch.setattr(Reader, "__init__", open_slowly)
+  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    try:
+      reader = pool.submit(open_reader, str(tmp_path))
+      assert opening.wait(10)
+      encoder = pool.submit(open_encoder, str(tmp_path)).result(timeout=10)
+      assert encoder is open_encoder(str(tmp_path)) and not reader.done()
+    finally:
+      go_on.set()
+  assert open_reader(str(tmp_path)) is reader.result()
 
 
 def test_scores_fuse_the_encoder_and_bm25(base, tmp_path):

@@ -121,7 +121,11 @@ class ChatServer:
       raise ValueError(f"generator_timeout={self.timeout}; give seconds, more than 0")
 
   def __call__(self, question: str, passages: Hits) -> str:
-    """Returns the reply to the prompt of a question and its passages."""
+    """Returns the reply to the prompt of a question and its passages.
+
+    Raises:
+      GeneratorError: If the server cannot be reached or gives no answer.
+    """
     model = self._only_model() if self.model is None else self.model
     message = {"role": "user", "content": prompt(question, passages)}
     reply = self._send("/chat/completions", {"model": model, "messages": [message]})

@@ -220,7 +220,7 @@ class KnowledgeBase:
 
     Raises:
       ValueError: If there is no reader, no document has a field of `where`, or `generate` returns
-        something else.
+        something else; `generation.GeneratorError` if a `ChatServer` gets no answer.
     """
     if generate is not None:
       hits = self.search(question, k=k, where=where, min_answerable=min_answerable)

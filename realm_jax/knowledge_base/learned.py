@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import logging
 
+from realm_jax.data.answers import occurs
 from realm_jax.foundations import atomic_files, json_fields, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
@@ -215,8 +216,6 @@ def learn_answerability(
     questions: In random order; nothing else may have been learned from them.
     seconds: When to stop asking, at the latest.
   """
-  from realm_jax.data.answers import occurs  # late, because it imports JAX
-
   rows, labels, started = [], [], time.monotonic()
   for question in progress.track(questions[:_MOST], what="questions to ask"):
     if time.monotonic() - started > seconds:

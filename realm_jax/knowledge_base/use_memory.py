@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from absl import logging
 
+from realm_jax.data.answers import occurs
 from realm_jax.foundations import atomic_files, json_fields
 from realm_jax.knowledge_base.hits import Hit
 
@@ -408,8 +409,6 @@ def judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[Jud
 
 def answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
   """Returns a past question with the best passage that has one of its answers, if there is one."""
-  from realm_jax.data.answers import occurs  # late, because it imports JAX
-
   best = (
     JudgedPassage.of(hit)
     for hit in snapshot.search(past.question, _READ)

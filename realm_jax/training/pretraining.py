@@ -76,6 +76,14 @@ class Pretraining(TrainingConfig):
   def __post_init__(self):
     choices.check_fields(self)
     choices.check_counts(self, "eval_every", "eval_steps")
+    (_, objective), *_ = self.objective.weighted_terms()
+    try:
+      hash(objective)
+    except TypeError as error:
+      raise ValueError(
+        f"objective={objective!r} cannot be hashed ({error}); make {type(objective).__name__} a "
+        "frozen dataclass, with tuples instead of lists"
+      ) from None
 
   def check_reachable(self) -> None:
     """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
@@ -195,7 +203,7 @@ class Pretraining(TrainingConfig):
     )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=8)
 def _evaluation_program(objective: Objective, model: ModelConfig, parts: int) -> Callable:
   loss = objective.build(model.make())
 

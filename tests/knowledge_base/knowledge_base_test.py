@@ -117,6 +117,12 @@ def test_what_is_not_or_is_missing_is_a_condition(tmp_path, where, expected):
   assert {hit.id for hit in base.search("moss", k=9, where=where)} == expected
 
 
+def test_a_selective_condition_still_finds_k_passages(tmp_path):
+  documents = [{"id": str(n), "text": f"moss {'moss ' * (n % 7)}", "n": n} for n in range(300)]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
+  assert len(base.search("moss", k=4, where={"n": {"gte": 296}})) == 4
+
+
 def nested(depth):
   return functools.reduce(lambda inner, _: [inner], range(depth), [])
 

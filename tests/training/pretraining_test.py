@@ -238,6 +238,19 @@ def test_an_evaluation_is_compiled_once_for_all_runs_of_a_model():
   assert wider.evaluation_program is not given.evaluation_program
 
 
+@dataclasses.dataclass(frozen=True)
+class Listed(MarginalLikelihood):
+  """An objective with a list."""
+
+  words: list[str] = dataclasses.field(default_factory=lambda: ["moss"])
+
+
+def test_an_objective_that_cannot_be_hashed_is_named():
+  Pretraining(objective=MarginalLikelihood() + Listed())  # evaluations are by the first
+  with pytest.raises(ValueError, match=r"objective=Listed\(.*'list'.* make Listed a frozen"):
+    Pretraining(objective=Listed() + MarginalLikelihood())
+
+
 def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(params, batch, of_masked):
   made = make_pretraining()
   proposing = dataclasses.replace(made.retrieval, posterior=Bm25Posterior(num_passages=1))

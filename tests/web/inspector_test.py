@@ -17,7 +17,7 @@ from realm_jax.web.listening import LimitSettings  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"
 QUESTION = "what is the money of Britain"
-HOSTILE = "<script>alert('x')</script>"
+HOSTILE = "<script>alert('x')</script>\"&"
 
 
 def client_of(service, **limits):
@@ -115,11 +115,21 @@ def test_a_model_of_one_kind_says_what_it_takes(service, answerer):
   assert page.status_code == 422 and "this model answers questions" in page.text
 
 
-def test_what_is_typed_or_stored_is_escaped(client):
-  client.put("/api/passages/0", json={"title": HOSTILE, "text": f"Pound {HOSTILE} Britain"})
-  page = client.get("/", params={"q": f"{QUERY} {HOSTILE}", "answer": "<pound>"})
+@pytest.mark.parametrize(
+  ("answer", "in_attribute"),
+  [("<pound>", f"{QUERY} {HOSTILE}"), ("pound", HOSTILE)],  # of a refusal; of a passage
+)
+def test_what_is_typed_or_stored_is_escaped(client, answer, in_attribute):
+  for place, title, text in ((0, HOSTILE, "Pound Britain"), (3, "Old", f"Pound {HOSTILE} Britain")):
+    stored = client.put(f"/api/passages/{place}", json={"title": title, "text": text})
+    assert stored.status_code == 200, stored.text
+  page = client.get("/", params={"q": f"{QUERY} {HOSTILE}", "answer": answer})
   assert HOSTILE not in page.text and page.text.count("<script") == 1
   assert "&lt;script&gt;" in page.text
+  values, parser = [], html.parser.HTMLParser()
+  parser.handle_starttag = lambda tag, attributes: values.extend(dict(attributes).values())
+  parser.feed(page.text)
+  assert in_attribute in values
 
 
 def test_nothing_is_asked_of_another_machine(client):

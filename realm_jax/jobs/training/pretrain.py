@@ -212,7 +212,9 @@ def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
 def _warn_of_what_cannot_learn(pretraining: Pretraining, started: Collection[str]) -> None:
   if not pretraining.dual_encoder_learns:
     return
-  if "dual_encoder" not in started:
+  posterior = pretraining.retrieval.posterior
+  at_random = posterior is None or posterior.embeds  # all that is retrieved
+  if "dual_encoder" not in started and at_random and pretraining.run.num_steps:
     logging.warning(
       "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
       "give --retriever_checkpoints of `realm train_retriever`"

@@ -177,16 +177,16 @@ _FOLDED = _Folded()
 def compile_answer(pattern: str) -> regex.Pattern[str]:
   """Compiles a regular-expression answer in the syntax of `re`, which ignores case.
 
-  What `regex` adds is read as it does: `a{e}` and the like match fuzzily.
+  `regex` does the matching, because it can give up in time; what only it knows, such as the fuzzy
+  `a{e}`, means what it means there.
 
   Raises:
-    re.error: If it is none.
-    ValueError: If `regex`, which can end a match in time, refuses it.
+    ValueError: If it is not a regular expression to both.
   """
-  re.compile(pattern)
   try:
+    re.compile(pattern)
     return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
-  except regex.error as error:
+  except (re.error, regex.error) as error:
     raise ValueError(f"the answer {pattern!r} is not a regular expression: {error}") from error
 
 

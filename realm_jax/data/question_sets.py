@@ -72,7 +72,7 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
     record = {**record, "id": str(record.get("id") or f"{stem}-{number}")}
     try:
       questions.from_record(record, number=number)
-    except (ValueError, re.error) as error:
+    except ValueError as error:
       raise ValueError(f"{path}, question {number} ({record['question']!r}): {error}") from error
     named.append(record)
   return named

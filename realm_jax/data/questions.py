@@ -95,10 +95,6 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     try:
       record = json.loads(line)
       questions.append(from_record(record, number=number, answers_known=answers_known))
-    except re.error as error:
-      raise ValueError(
-        f"{path}, line {number}: the answer {error.pattern!r} is not a regular expression: {error}"
-      ) from error
     except json.JSONDecodeError as error:
       raise ValueError(
         f"{path}, line {number} is not JSON ({error.msg} at column {error.colno}); {_FORMAT}"
@@ -138,7 +134,6 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
 
   Raises:
     ValueError: If it is not a question.
-    re.error: If an answer is an invalid regular expression.
   """
   try:
     if "question" in record:

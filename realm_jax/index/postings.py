@@ -278,7 +278,7 @@ def _sorted(*columns: np.ndarray) -> list[np.ndarray]:
   """Returns columns of numbers, none below 0, sorted by the first column, then by the next."""
   bits = [int(column.max(initial=0)).bit_length() for column in columns]
   if sum(bits) > _KEY_BITS:
-    half = 1 << bits[0] - 1
+    half = 1 << (bits[0] - 1)
     is_high = columns[0] >= half
     low = _sorted(*(column[~is_high] for column in columns))
     high = _sorted(columns[0][is_high] - half, *(column[is_high] for column in columns[1:]))
@@ -291,7 +291,7 @@ def _sorted(*columns: np.ndarray) -> list[np.ndarray]:
   keys.sort()  # many times as fast as sorting by several columns
   found = []
   for size in reversed(bits):
-    found.append((keys & (1 << size) - 1).astype(np.int32))
+    found.append((keys & ((1 << size) - 1)).astype(np.int32))
     keys >>= size
   return found[::-1]
 

@@ -1,9 +1,9 @@
 """What a knowledge base learned from questions: when they have an answer, and where to look for it.
 
-`Answerability` is the probability that an answer is among the hits: a logistic regression of what a
-search shows anyway: how the best scores of each ranking stand out, how many words of the question
-the passages have, whether the rankings agree, and whether questions like it were answered. It is
-what p(null passage) is to a reader: the share of "not here".
+`Answerability` is the probability that an answer is among the hits. It is a logistic regression of
+what a search shows anyway: how far the best scores of each ranking stand out, how many words of the
+question the passages have, whether the rankings agree, and whether similar questions were answered.
+It is to a search what p(null passage) is to a reader.
 
 `Adapter` maps the embeddings of questions, for any encoder; passages keep theirs:
 

@@ -82,7 +82,7 @@ INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-ver
 # The last transformers with REALM and the older releases that it wants.
 .venv-parity/installed: setup.py constraints.txt
 	$(call environment,6)
-	@grep -vE '^(huggingface-hub|tokenizers|transformers)==' constraints.txt > $(@D)/constraints.txt
+	@grep -vE '^(huggingface-hub|sentence-transformers|tokenizers|transformers)==' constraints.txt > $(@D)/constraints.txt
 	@$(INSTALL) --editable '.[test,parity]' --constraint $(@D)/constraints.txt
 	@touch $@
 

@@ -100,7 +100,7 @@ setuptools.setup(
       "langchain-tests>=1.1",
       "llama-index-core>=0.14",
       "polars>=1.30",
-      "sentence-transformers>=5.1,<6",
+      "sentence-transformers>=6",
     ],
     # The last transformers that has REALM, which no later one can load.
     "parity": [
@@ -111,7 +111,7 @@ setuptools.setup(
     "mcp": ["fastapi>=0.115", "mcp>=2.3,<3", "uvicorn>=0.30"],
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "uvicorn>=0.30"],
-    "sentence-transformers": ["sentence-transformers>=5.1"],
+    "sentence-transformers": ["sentence-transformers>=6"],
     # What t5x needs of a package index; requirements-t5x.txt has t5x itself.
     "t5x": ["cached_property", "chex", "clu>=0.0.12", "fiddle", "grain", "jaxtyping"],
     # Drives a Chromium that is there already, as Debian's package `chromium` brings it.

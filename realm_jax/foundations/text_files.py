@@ -41,7 +41,7 @@ def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:
   """Returns the content of a JSON file, an object unless another kind is given."""
   try:
     content = json.loads(decoded(object_store.absolute(path).read_bytes(), path))
-  except json.JSONDecodeError as error:
+  except (json.JSONDecodeError, RecursionError) as error:
     raise ValueError(f"{os.fspath(path)} is not complete JSON: {error}") from error
   if not isinstance(content, kind):
     raise ValueError(

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from realm_jax.knowledge_base import columns
+from realm_jax.knowledge_base import columns, text_encoders
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -50,12 +50,14 @@ def create(
     print(base.add(texts), flush=True)
   question = next(iter(base.examples()), "a question")
   marked = ["--"] * question.startswith("--") + [question]
+  named = encoder if encoder and encoder.startswith(text_encoders.LIBRARY) else None
+  opening = shlex.join([path, *[f"--encoder={named}"] * bool(named)])
   print(
     f"{base} in {time.monotonic() - started:.1f} s\n"
     "next:\n"
-    f"  realm kb search {shlex.quote(path)} {shlex.join(marked)}\n"
-    f"  realm kb add {shlex.quote(path)} more_texts/\n"
-    f"  realm kb serve {shlex.quote(path)}",
+    f"  realm kb search {opening} {shlex.join(marked)}\n"
+    f"  realm kb add {opening} more_texts/\n"
+    f"  realm kb serve {opening}",
     flush=True,
   )
 
@@ -66,6 +68,7 @@ def add(
   *,
   update: bool = False,
   delete_missing: bool = False,
+  encoder: str | None = None,
   reader: str | None = None,
 ) -> None:
   """Adds texts to a knowledge base; documents that are there already are skipped.
@@ -76,10 +79,12 @@ def add(
       TSV or Parquet.
     update: Whether to replace the documents that are there with another content.
     delete_missing: Whether to update, and to delete all documents that are not in these texts.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
     reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
       on the hub), which answers questions from now on.
   """
-  base = KnowledgeBase(path)
+  base = KnowledgeBase(path, encoder=encoder)
   if not texts and reader is None:
     raise ValueError("nothing to add; name texts, or a reader with --reader")
   if reader is not None:
@@ -119,6 +124,7 @@ def search(
   k: int = 5,
   where: str = "{}",
   by: Ranking | None = None,
+  encoder: str | None = None,
   min_answerable: float | None = None,
 ) -> None:
   """Searches a knowledge base, and prints the best passages.
@@ -130,10 +136,12 @@ def search(
     where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}`,
       `{"year": {"gte": 1950, "lt": 1960}}`, `{"kind": {"ne": "a"}}`, `{"year": {"exists": true}}`.
     by: What ranks: words, encoder or fused, which is both; None takes what training has chosen.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
     min_answerable: The least probability that an answer is among the passages, below which none is
       shown; `realm kb train` learns it from questions.
   """
-  hits = KnowledgeBase(path).search(
+  hits = KnowledgeBase(path, encoder=encoder).search(
     question, k=k, where=columns.conditions(where), by=by, min_answerable=min_answerable
   )
   marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -144,6 +152,7 @@ def ask(
   path: str,
   question: str,
   *,
+  encoder: str | None = None,
   generator: GeneratorSettings = GeneratorSettings(),
   min_answerable: float | None = None,
 ) -> None:
@@ -152,35 +161,49 @@ def ask(
   Args:
     path: The folder of the knowledge base.
     question: What to ask.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
     generator: A language model, which answers instead of the reader.
     min_answerable: The least probability that an answer is among the passages, below which none is
       given; `realm kb train` learns it from questions.
   """
-  base, generate = KnowledgeBase(path), generator.open()
+  base, generate = KnowledgeBase(path, encoder=encoder), generator.open()
   print(base.answer(question, generate=generate, min_answerable=min_answerable), flush=True)
 
 
-def train(path: str, questions: str | None = None, *, minutes: float | None = None) -> None:
+def train(
+  path: str,
+  questions: str | None = None,
+  *,
+  encoder: str | None = None,
+  minutes: float | None = None,
+) -> None:
   """Makes searches of a knowledge base better: chooses what ranks, or trains on questions.
 
   Args:
     path: The folder of the knowledge base.
     questions: JSON Lines with `question` and `answer`; None chooses between words, the encoder and
       both by probes made from the documents.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
     minutes: When to stop learning from questions, at the latest; 30 by default.
   """
-  print(KnowledgeBase(path).train(questions=questions, minutes=minutes), flush=True)
+  print(
+    KnowledgeBase(path, encoder=encoder).train(questions=questions, minutes=minutes), flush=True
+  )
 
 
-def evaluate(path: str, questions: str) -> None:
+def evaluate(path: str, questions: str, *, encoder: str | None = None) -> None:
   """Measures how well a knowledge base finds: by words, by its encoder and by both.
 
   Args:
     path: The folder of the knowledge base.
     questions: JSON Lines with `question` and `answer`, or a collection in BEIR's format: a folder
       with `queries.jsonl` and `qrels/test.tsv`.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
   """
-  print(KnowledgeBase(path).evaluate(questions), flush=True)
+  print(KnowledgeBase(path, encoder=encoder).evaluate(questions), flush=True)
 
 
 def serve(
@@ -189,6 +212,7 @@ def serve(
   host: str = "127.0.0.1",
   port: int = 8080,
   edit_token: str | None = None,
+  encoder: str | None = None,
   limits: LimitSettings = LimitSettings(),
   generator: GeneratorSettings = GeneratorSettings(),
 ) -> None:
@@ -201,11 +225,13 @@ def serve(
     edit_token: Lets those who know it change the documents; None takes the environment's
       REALM_EDIT_TOKEN, and without that nobody may. Other users of the machine can read a command
       line.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
     limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
     generator: A language model, which answers instead of the reader.
   """
   listening.serve(
-    KnowledgeBase(path),
+    KnowledgeBase(path, encoder=encoder),
     host=host,
     port=port,
     edit_token=edit_token,
@@ -219,6 +245,7 @@ def mcp(
   *,
   write: bool = False,
   port: int | None = None,
+  encoder: str | None = None,
   generator: GeneratorSettings = GeneratorSettings(),
 ) -> None:
   """Serves a knowledge base to assistants as tools, by the Model Context Protocol.
@@ -230,9 +257,11 @@ def mcp(
     port: Port of this machine to serve at over HTTP instead; 0 chooses a free one, which the
       printed address shows. If the environment has a REALM_EDIT_TOKEN, only programs that send it
       are served, and `write` needs one.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
     generator: A language model, which answers instead of the reader.
   """
-  base, generate = KnowledgeBase(path), generator.open()
+  base, generate = KnowledgeBase(path, encoder=encoder), generator.open()
   try:
     from realm_jax.web import mcp_server
   except ImportError as error:

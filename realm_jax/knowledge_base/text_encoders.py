@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from realm_jax.checkpoints.formats import sentence_modules
 from realm_jax.foundations import hub, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
@@ -25,6 +26,7 @@ _BATCH = 64  # texts of one call
 _FILE = "encoder"
 _KIND = DirectoryKind(name="an encoder", files=(_FILE,))
 LIBRARY = "sentence-transformers:"  # begins the address of a model that this library loads
+_VERSION = 6  # the first that does not run the code of a local model
 _DOT_PRODUCTS = ("dot", "dot_product")  # as sentence-transformers calls them
 
 
@@ -109,15 +111,20 @@ class Kept:
   probes_PxE: np.ndarray
 
   def open(self, given: TextEncoder | None, *, path: str) -> TextEncoder:
-    """Returns the encoder that was given for the knowledge base here, or loads its own."""
-    if given is None and not self.address:
-      raise ValueError(
-        f"{path} was made with an encoder object, which its folder does not have; give it to "
-        'KnowledgeBase(path, encoder=...), or search by words alone: by="words" or --by=words'
-      )
-    encoder = given or _load(self.address)
-    self.check(encoder)
-    return encoder
+    """Returns the encoder that was given for the knowledge base here.
+
+    None is loaded whose address is in the folder alone, because a folder may be from strangers, and
+    loading a model is up to its library.
+    """
+    if given is None:
+      made = f"{path} was made with an encoder object, which its folder does not have; give it to "
+      how = "KnowledgeBase(path, encoder=...)"
+      if self.address:
+        made = f"{path} was made with {self.address}, which is only loaded if you name it: "
+        how = f"--encoder={self.address} or {how}"
+      raise ValueError(f'{made}{how}, or search by words alone: by="words" or --by=words')
+    self.check(given)
+    return given
 
   def check(self, encoder: TextEncoder) -> None:
     """Checks that an encoder embeds the probes as this one."""
@@ -156,6 +163,12 @@ def _load(address: str) -> TextEncoder:
       f"{address} needs that library: pip install 'realm_jax[sentence-transformers]'; or "
       'search by words alone: by="words" or --by=words'
     ) from error
+  version = sentence_transformers.__version__
+  if int(version.partition(".")[0]) < _VERSION:
+    raise ValueError(
+      f"{address}: sentence-transformers {version} runs the code of models; pip install "
+      f"'sentence-transformers>={_VERSION}', or load it yourself and give the object"
+    )
   name = address.removeprefix(LIBRARY)
   if not os.path.exists(name) and "/" not in name:
     name = f"sentence-transformers/{name}"  # as the library has it
@@ -168,6 +181,7 @@ def _load(address: str) -> TextEncoder:
   own = model.address if model.address != model.directory else os.path.abspath(model.directory)
   with _loading:
     if own not in _loaded:
+      sentence_modules.read(model.directory)
       loaded = sentence_transformers.SentenceTransformer(
         model.directory, local_files_only=True, model_kwargs={"use_safetensors": True}
       )

@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from realm_jax.checkpoints.formats import huggingface_names
+from realm_jax.checkpoints.formats import huggingface_names, sentence_modules
 from realm_jax.foundations import atomic_files, text_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig, Output, Pooling
@@ -26,9 +26,7 @@ from realm_jax.text import tokenization
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 LAYER_NORM_EPSILON = 1e-5  # of every layer norm in sentence-transformers
-_MODULES_FILE = "modules.json"
 _PROMPTS_FILE = "config_sentence_transformers.json"
-_LIBRARY = "sentence_transformers."
 # The settings of a Transformer module; older versions had a name for each architecture.
 _SETTINGS = [f"sentence_{of}_config.json" for of in ("bert", "roberta", "camembert", "xlm-roberta")]
 # Before version 5.2 each mode had its own flag.
@@ -155,13 +153,8 @@ def read_sentence_encoder(directory: str | os.PathLike) -> SentenceEncoder | Non
   Raises:
     ValueError: If no tower of ours computes what the modules compute.
   """
-  path = os.path.join(directory, _MODULES_FILE)
-  if not os.path.exists(path):
+  if (modules := sentence_modules.read(directory)) is None:
     return None
-  listed = text_files.read_json(path, kind=list)
-  if own := [m["type"] for m in listed if not m["type"].startswith(_LIBRARY)]:
-    raise ValueError(f"{os.fspath(directory)}: {own[0]} is the model's own code, which is not run")
-  modules = [(m["type"].rpartition(".")[2], m["path"]) for m in listed]
   kinds = [kind for kind, _ in modules]
   paths = [os.path.join(directory, folder) for _, folder in modules]
   if kinds[:2] != ["Transformer", "Pooling"]:
@@ -305,10 +298,10 @@ def write_sentence_encoder(
   elif config.output == "unit_length":
     add("Normalize", {}, {})
   listed = (
-    {"idx": i, "name": str(i), "path": folder, "type": f"{_LIBRARY}models.{kind}"}
+    {"idx": i, "name": str(i), "path": folder, "type": f"{sentence_modules.LIBRARY}models.{kind}"}
     for i, (kind, folder) in enumerate(modules)
   )
-  write_json(_MODULES_FILE, [*listed])
+  write_json(sentence_modules.FILE, [*listed])
   write_json(_SETTINGS[0], {"max_seq_length": max_length, "do_lower_case": False})
   given = {"query": config.query_prompt, "document": config.passage_prompt}
   prompts = {of: f"{tokenizer.decode(ids)} " for of, ids in given.items() if ids}

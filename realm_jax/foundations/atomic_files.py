@@ -7,6 +7,7 @@ import fcntl
 import glob
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -53,19 +54,23 @@ def write_json(path: str | os.PathLike, content: object) -> None:
   write_text(path, json.dumps(content, indent=2) + "\n")
 
 
-def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-  """Writes a file by renaming a temporary one; writing an object is atomic by itself."""
+def write_bytes(path: str | os.PathLike, content: bytes, *, mode: int = 0o666) -> None:
+  """Writes a file by renaming a temporary one; writing an object is atomic by itself.
+
+  Args:
+    mode: Permissions of the file, less those that the umask takes away.
+  """
   if object_store.is_remote(path):
     object_store.absolute(path).write_bytes(content)
     return
   directory, name = os.path.split(os.path.abspath(path))
   os.makedirs(directory, exist_ok=True)
-  handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
+  temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}")
+  handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
   try:
     with os.fdopen(handle, "wb") as file:
       file.write(content)
       close(file)
-    os.chmod(temporary, 0o644)
     os.replace(temporary, path)
     sync_directory(directory)
   except BaseException:
@@ -115,7 +120,6 @@ def new_directory(path: str | os.PathLike, *, kind: DirectoryKind) -> Iterator[s
   kind.check(path)
   with _unfinished(path) as temporary:
     yield temporary
-    os.chmod(temporary, 0o755)
     kind.check(path)
     try:
       os.rename(temporary, path)  # of a directory, it succeeds if there is none or an empty one
@@ -137,7 +141,8 @@ def _unfinished(path: str) -> Iterator[str]:
     # Neither that of a living job nor, where directories cannot be locked, any other.
     with contextlib.suppress(OSError), locked(abandoned):
       shutil.rmtree(abandoned)
-  temporary = tempfile.mkdtemp(prefix=prefix, dir=parent)
+  temporary = os.path.join(parent, f"{prefix}{secrets.token_hex(4)}")
+  os.mkdir(temporary)
   with contextlib.ExitStack() as stack:
     stack.callback(shutil.rmtree, temporary, ignore_errors=True)
     with contextlib.suppress(OSError):

@@ -28,13 +28,14 @@ import numpy as np
 from absl import logging
 
 from realm_jax.data.answers import occurs
-from realm_jax.foundations import atomic_files, json_fields
+from realm_jax.foundations import atomic_files, json_fields, plain_files
 from realm_jax.knowledge_base.hits import Hit
 
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.snapshot import Snapshot
 
 FILE = "memory.jsonl"
+_PRIVATE = 0o600  # what somebody asked is nobody else's business
 STRENGTH = 0.8
 THRESHOLD = 0.6
 _CONSIDERED = 100  # past questions of a search, the most similar ones
@@ -278,7 +279,7 @@ class MemoryFile:
 
   def _lines(self) -> Iterator[PastQuestion]:
     """Yields the records after those that were read, as far as lines are whole."""
-    with open(self._path, "rb") as file:
+    with plain_files.open_plain(self._path) as file:
       file.seek(self._end)
       for line in file:
         if not line.endswith(b"\n"):
@@ -300,7 +301,7 @@ class MemoryFile:
     if self._num_lines + len(records) > 2 * len(memory.records) + _SPARE_LINES:
       self.replace({**memory.records, **{record.key: record for record in records}}.values())
       return
-    with open(self._path, "ab") as file:
+    with plain_files.open_plain(self._path, "ab", permissions=_PRIVATE) as file:
       file.truncate(self._end)
       file.write(b"".join(map(self._line, records)))
       atomic_files.close(file)
@@ -314,7 +315,7 @@ class MemoryFile:
       os.unlink(left)  # by a killed process
     content = b"".join(map(self._line, records))
     if content:
-      atomic_files.write_bytes(self._path, content)
+      atomic_files.write_bytes(self._path, content, mode=_PRIVATE)
     elif self._stat():
       os.unlink(self._path)
       atomic_files.sync_directory(folder)

@@ -25,8 +25,28 @@ def test_a_file_is_replaced_whole(tmp_path):
   atomic_files.write_text(path, "old, and longer")
   atomic_files.write_text(path, "neu: é")
   assert path.read_bytes() == "neu: é".encode()
-  assert stat.S_IMODE(path.stat().st_mode) == 0o644
   assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_permissions_are_those_of_the_umask(tmp_path, umask):
+  before = os.umask(umask)
+  try:
+    atomic_files.write_text(tmp_path / "file", "old")
+    atomic_files.write_text(tmp_path / "file", "new")
+    atomic_files.write_bytes(tmp_path / "private", b"", mode=0o600)
+    for name in ("old", "new"):
+      with atomic_files.new_directory(tmp_path / "store", kind=KIND) as directory:
+        atomic_files.write_text(f"{directory}/{name}", "")
+  finally:
+    os.umask(before)
+  modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+  assert modes == {
+    "file": 0o666 & ~umask,
+    "private": 0o600,
+    "store": 0o777 & ~umask,
+    "new": 0o666 & ~umask,
+  }
 
 
 @pytest.mark.usefixtures("replaced")

@@ -249,3 +249,19 @@ def test_an_open_knowledge_base_sees_what_another_process_says(words):
   assert other.search(ASKED, k=1)[0].remembered or ("oak", 0) in scores(other, ASKED)
   words.forget(ASKED)
   assert scores(other, ASKED) == before
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_past_questions_are_private_and_everything_else_follows_the_umask(tmp_path, umask):
+  before = os.umask(umask)
+  try:
+    base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
+    base.feedback(ASKED, useful="oak")
+    modes = [os.stat(tmp_path / "kb" / use_memory.FILE).st_mode & 0o777]
+    base.feedback("another question", useful="oak")
+    base.forget(ASKED)
+  finally:
+    os.umask(before)
+  files = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "kb").rglob("*.*")}
+  assert [*modes, files.pop(use_memory.FILE)] == [0o600, 0o600]
+  assert {*files.values()} == {0o666 & ~umask}

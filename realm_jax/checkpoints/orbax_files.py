@@ -165,6 +165,16 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
       items[_INPUT] = ocp.args.StandardSave(input)
     self._manager.save(step, args=ocp.args.Composite(**items))
 
+  def replace(self, step: int, state, *, metadata: dict) -> None:
+    """Writes a checkpoint in place of those of this step and later ones, and waits for it.
+
+    Orbax saves nothing at or before its newest step.
+    """
+    for later in [found for found in self._manager.all_steps() if found >= step]:
+      self._manager.delete(later)
+    self.save(step, state, input={}, metadata=metadata)
+    self.wait()
+
   def wait(self) -> None:
     """Waits until the checkpoint being written is on disk."""
     self._manager.wait_until_finished()
@@ -396,7 +406,11 @@ def _names(keys) -> tuple[str, ...]:
 class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
   """Keeps one checkpoint of the parameters alone; use as a context manager.
 
-  The best value is stored in the checkpoint, so a restarted run knows it.
+  The best value is stored in the checkpoint, so a restarted run knows it. It gives way to the first
+  offer of a run that has gone back before it, or that is measured on something else.
+
+  Args:
+    measured_on: Identifies what the metric is measured on.
 
   Raises:
     ValueError: If the existing checkpoint is the best by another metric.
@@ -408,12 +422,12 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     *,
     metric: str,
     better: Literal["higher", "lower"] = "higher",
+    measured_on: str = "",
   ):
-    self._metric = metric
+    self._metric, self._measured_on = metric, measured_on
     self._sign = 1 if better == "higher" else -1
     self._checkpointer = Checkpointer(directory, keep=1)
-    self.step = self._checkpointer.latest_step()
-    self.value = None
+    self.step, self.value = self._checkpointer.latest_step(), None
     if self.step is not None:
       saved = read_metadata(self._checkpointer.directory / str(self.step))["best"]
       if saved["metric"] != metric:
@@ -421,7 +435,14 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
           f"{os.fspath(directory)} has the best checkpoint by {saved['metric']!r}; keep that "
           f"metric, or move the directory away to select by {metric!r}"
         )
-      self.value = saved["value"]
+      if saved["measured_on"] == measured_on:
+        self.value = saved["value"]
+      else:
+        _LOG.warning(
+          "%s has the best checkpoint by %s on other data; the next evaluation replaces it",
+          os.fspath(directory),
+          metric,
+        )
 
   def __exit__(self, *_):
     self._checkpointer.close()
@@ -434,20 +455,14 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     if self._metric not in metrics:
       raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(metrics)}")
     value = float(metrics[self._metric])
-    if self.value is not None and self._rank(value) <= self._rank(self.value):
+    known = self.step is not None and self.value is not None
+    gone_back = self.step is not None and step < self.step
+    if known and not gone_back and self._rank(value) <= self._rank(self.value):
       return False
-    if self.step is not None and step <= self.step:
-      return False  # Orbax saves nothing at or before its newest step
-    self._checkpointer.save(
-      step,
-      {"params": params},
-      input={},
-      metadata={
-        **metadata,
-        "best": {"metric": self._metric, "value": value, "figures": dict(metrics)},
-      },
+    best = {"metric": self._metric, "measured_on": self._measured_on, "value": value}
+    self._checkpointer.replace(
+      step, {"params": params}, metadata={**metadata, "best": {**best, "figures": dict(metrics)}}
     )
-    self._checkpointer.wait()
     self.step, self.value = step, value
     _LOG.info("step %d is the best so far: %s %.4f", step, self._metric, value)
     return True

@@ -7,6 +7,8 @@ import os
 import zlib
 from typing import Any
 
+from absl import logging
+
 from realm_jax.foundations import object_store
 
 
@@ -35,6 +37,29 @@ def read_lines(path: str | os.PathLike) -> list[str]:
   """Returns the lines of a file; other characters that Python ends lines at are text."""
   text = decoded(object_store.absolute(path).read_bytes(), path)
   return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def read_log(path: str | os.PathLike) -> list[dict]:
+  """Returns the rows of a log, JSON lines with a `step`; empty if there is none.
+
+  Lines that a kill or a power failure has damaged are left out, with a warning.
+  """
+  file = object_store.absolute(path)
+  rows, num_damaged = [], 0
+  for line in file.read_bytes().split(b"\n") if file.exists() else ():
+    if not (line := line.strip(b"\0\r ")):
+      continue
+    try:
+      row = json.loads(line.decode())
+    except ValueError:
+      row = None
+    if isinstance(row, dict) and type(row.get("step")) is int:
+      rows.append(row)
+    else:
+      num_damaged += 1
+  if num_damaged:
+    logging.warning("%s: damaged lines left out: %d", os.fspath(path), num_damaged)
+  return rows
 
 
 def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:

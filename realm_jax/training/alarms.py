@@ -5,24 +5,25 @@ A pure function of the rows of `metrics.jsonl`, called at each write while train
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from realm_jax.objectives.objective import LOSS
 
 Row = Mapping[str, Any]
-_SKIPPED_SHARE = "skipped_share"
+_SKIPPED_SHARE, _EXCESS = "skipped_share", "(loss/total - best) / (|best| + 1)"
 _ENTROPY, _HUB = "entropy collapse", "one passage for everything"
-_SKIPPED, _NOT_FINITE = "steps skipped", "loss not finite"
+_SKIPPED, _NOT_FINITE, _FAR = "steps skipped", "loss not finite", "loss far above its best"
 MIN_ENTROPY = 0.01  # mean of p(z|x) in nats; below, one passage has all the probability
 _ROWS = 3  # successive ones in which a metric is bad
-_MAX_SKIPPED_SHARE, _MAX_NULL_MASS, _MAX_HUB_SHARE = 0.5, 0.95, 0.5
+_MAX_SKIPPED_SHARE, _MAX_EXCESS, _MAX_NULL_MASS, _MAX_HUB_SHARE = 0.5, 10, 0.95, 0.5
 _USELESS_ROWS = 10  # with a retrieval utility of 0 or less
 # A builder is silent if its generation is older than this multiple of the usual interval.
 _SILENT_INTERVALS, _SILENT_SECONDS = 5.0, 120.0
 # Alarms that end a run, and the steps that they must last: fewer may be the noise of a beginning
 # whose metrics are often written.
-_LASTING = {_ENTROPY: 50, _HUB: 50, _SKIPPED: 10, _NOT_FINITE: 10}
+_LASTING = {_ENTROPY: 50, _HUB: 50, _SKIPPED: 10, _NOT_FINITE: 10, _FAR: 10}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def not_finite(step: int) -> Alarm:
 def find(rows: Sequence[Row], *, min_entropy: float = MIN_ENTROPY) -> list[Alarm]:
   """Returns the alarms of a run in order of their first step, one per stretch of bad rows."""
   alarms = []
-  rows = _with_skipped_share(rows)
+  rows = _with_changes(rows)
   for name, figure, bad, length, cause in _rules(min_entropy):
     for first, last in _runs([figure in row and bad(row[figure]) for row in rows], length):
       value = rows[last][figure]
@@ -98,7 +99,7 @@ def ending(alarms: Sequence[Alarm], *, step: int) -> Alarm | None:
 
 def is_healthy(rows: Sequence[Row], *, min_entropy: float = MIN_ENTROPY) -> bool:
   """Returns whether the last row shows nothing that would end the run if it lasted."""
-  last = _with_skipped_share(rows[-2:])[-1]
+  last = _with_changes(rows)[-1]
   return not any(
     name in _LASTING and figure in last and bad(last[figure])
     for name, figure, bad, *_ in _rules(min_entropy)
@@ -130,6 +131,13 @@ def _rules(min_entropy: float) -> list[tuple[str, str, Callable, int, str]]:
       _ROWS,
       "Parameters or activations have overflowed: resume from a checkpoint before this step with a "
       "lower learning rate, or compute in float32",
+    ),
+    (
+      _FAR,
+      _EXCESS,
+      above(_MAX_EXCESS),
+      _ROWS,
+      "Training diverges: resume from a checkpoint before this step with a lower learning rate",
     ),
     (
       "null mass",
@@ -166,15 +174,23 @@ def _rules(min_entropy: float) -> list[tuple[str, str, Callable, int, str]]:
   ]
 
 
-def _with_skipped_share(rows: Sequence[Row]) -> list[Row]:
-  """Adds to each row the share of skipped steps since the previous row."""
-  shares = [
-    (row["skipped_steps"] - before["skipped_steps"]) / max(row["step"] - before["step"], 1)
-    if row.get("skipped_steps") is not None and before.get("skipped_steps") is not None
-    else None
-    for before, row in itertools.pairwise(rows)
-  ]
-  return [{**row, _SKIPPED_SHARE: share} for row, share in zip(rows, [None, *shares], strict=False)]
+def _with_changes(rows: Sequence[Row]) -> list[Row]:
+  """Adds to each row its share of skipped steps, and how far the loss is above its best so far.
+
+  The first row's steps are counted from step 0.
+  """
+  found, best, before = [], math.inf, {"step": 0, "skipped_steps": 0}
+  for row in rows:
+    changes = {}
+    if row.get("skipped_steps") is not None and before.get("skipped_steps") is not None:
+      num_steps = max(row["step"] - before["step"], 1)
+      changes[_SKIPPED_SHARE] = (row["skipped_steps"] - before["skipped_steps"]) / num_steps
+    if (loss := row.get(LOSS)) is not None:
+      best = min(best, loss)
+      changes[_EXCESS] = (loss - best) / (abs(best) + 1)
+    found.append({**row, **changes})
+    before = row
+  return found
 
 
 def _builder_alarms(rows: Sequence[Row]) -> list[Alarm]:

@@ -1,5 +1,6 @@
 """Evaluation on the same masked queries throughout training, and samples of what is retrieved."""
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -28,6 +29,7 @@ class FixedEvaluation:
     program: `(params, RetrievedBatch on the devices) -> metrics` of a batch.
 
   Attributes:
+    digest: Digest of the queries.
     first_batch: Of the last evaluation, on the host.
   """
 
@@ -46,6 +48,8 @@ class FixedEvaluation:
     ]
     if not self._batches:
       raise ValueError("no queries to evaluate: the corpus has no sentence with a salient span")
+    arrays = [np.asarray(array) for array in jax.tree.leaves(self._batches)]
+    self.digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:12]
     self._retriever, self._refresher = retriever, refresher
     self._program, self._put_on_devices = program, put_on_devices
     self.first_batch: Any = None

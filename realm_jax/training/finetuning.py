@@ -9,7 +9,7 @@ from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.questions import read_questions, sampled
+from realm_jax.data.questions import answers_digest, read_questions, sampled, texts_digest
 from realm_jax.evaluation.open_qa import OpenQuestions, score_names
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
 from realm_jax.foundations import choices
@@ -201,6 +201,7 @@ class QuestionEvaluation:
 
   Attributes:
     metric: The metric that selects the best checkpoint.
+    digest: Digest of questions and answers.
   """
 
   def __init__(
@@ -220,6 +221,7 @@ class QuestionEvaluation:
     if config.best_metric not in known:
       raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
     self.metric = f"dev/{config.best_metric}"
+    self.digest = texts_digest(dev_questions) + answers_digest(dev_questions)
     self._questions = OpenQuestions(
       inputs={"dev questions": questions},
       questions=dev_questions,

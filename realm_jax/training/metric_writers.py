@@ -15,7 +15,7 @@ from tensorboard.plugins.text import summary_v2 as text_summaries
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from realm_jax.devices import processes
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, text_files
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.training import alarms
 
@@ -26,23 +26,26 @@ _Event: Callable[..., Any] = event_pb2.Event
 class _JsonLines:
   """Appends rows with `step` and `seconds` (Unix time) to a file of JSON lines.
 
-  Drops rows after `step`, which a resumed run will write again, and a truncated last line.
+  Drops damaged rows, and those after `step`, which a resumed run will write again.
+
+  Attributes:
+    rows: The rows kept.
   """
 
   def __init__(self, directory: str | os.PathLike, name: str, *, step: int):
     os.makedirs(directory, exist_ok=True)
     self._path = os.path.join(directory, name)
+    self.rows = [row for row in text_files.read_log(self._path) if row["step"] <= step]
     if os.path.exists(self._path):
-      with open(self._path, "rb") as file:
-        lines = file.readlines()
-      kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
-      if kept != lines:
-        atomic_files.write_bytes(self._path, b"".join(kept))
+      atomic_files.write_text(self._path, "".join(map(_line, self.rows)))
 
   def write(self, step: int, values: Mapping[str, Any]) -> None:
-    row = {"step": step, "seconds": time.time(), **values}
     with open(self._path, "a", encoding="utf-8") as file:
-      file.write(json.dumps(row, ensure_ascii=False) + "\n")
+      file.write(_line({"step": step, "seconds": time.time(), **values}))
+
+
+def _line(row: Mapping[str, Any]) -> str:
+  return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 class SwapLog:
@@ -89,8 +92,11 @@ class MetricWriter:
     self._events = open(os.path.join(directory, name), "wb")
     self._records = RecordWriter(self._events)
     self._write_event(file_version="brain.Event:2")
+    # TensorBoard drops what an earlier process wrote from this step on.
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._write_event(step=step + 1, session_log=start)
     self._min_entropy, self._on_end, self._on_healthy = min_entropy, on_end, on_healthy
-    self._rows: list[dict] = []
+    self._rows = self._metrics.rows[-1:]  # from which the first row's changes are counted
     self._logged: set[tuple[str, int]] = set()
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:

@@ -39,26 +39,36 @@ def changes(
 
 
 def go_back(directory: str, step: int, *, learning: Mapping) -> None:
-  """Deletes the checkpoints after a step, for a run to resume from it.
+  """Deletes the checkpoints after a step, for a run to resume from it, and the best one if later.
 
   The same command started again resumes from what it has saved since.
   """
   orbax_files.resolve(directory, step=step)
-  newer = [found for found in orbax_files.steps(directory) if found > step]
-  if newer:
-    newest = orbax_files.resolve(directory)
-    try:
-      metadata = orbax_files.read_metadata(newest)
-    except orbax_files.DamagedCheckpointError:
-      metadata = {}
-    if metadata.get("resumed_from") == step and not differences(metadata["learning"], learning):
-      logging.info("%s has come from step %d already and resumes from there", newest, step)
-      newer = []
-  if processes.is_first() and newer:
-    logging.warning("%s: going back to step %d deletes %s", directory, step, newer)
-    for found in newer:
-      (object_store.absolute(directory) / str(found)).rmtree()
+  if processes.share(_has_come_from(directory, step, learning))[0]:
+    return
+  root = object_store.absolute(directory)
+  # The best first: without newer checkpoints, nothing would tell that it is of another branch.
+  for kept in (root.parent / orbax_files.BEST, root):
+    newer = [found for found in orbax_files.steps(kept) if found > step]
+    if processes.is_first() and newer:
+      logging.warning("%s: going back to step %d deletes %s", kept, step, newer)
+      for found in newer:
+        (kept / str(found)).rmtree()
   processes.share(None)
+
+
+def _has_come_from(directory: str, step: int, learning: Mapping) -> bool:
+  """Returns whether the newest checkpoint is of the same run, resumed from a step."""
+  newest = orbax_files.resolve(directory)
+  try:
+    metadata = orbax_files.read_metadata(newest)
+  except orbax_files.DamagedCheckpointError:
+    return False
+  if int(newest.name) == step or metadata.get("resumed_from") != step:
+    return False
+  if came := not differences(metadata["learning"], learning):
+    logging.info("%s has come from step %d already and resumes from there", newest, step)
+  return came
 
 
 def warn_of_other_learning(before: Mapping | None, now: Mapping, *, workdir: str) -> None:

@@ -49,6 +49,41 @@ def test_every_number_is_better_than_none(tmp_path, better):
   assert kept(tmp_path) == (30, [30, 30, 30])
 
 
+@pytest.mark.parametrize(
+  ("before", "offered", "best"),
+  [  # steps and values, of which lower ones are better
+    ([(90, 3.0)], [(60, 1.0), (80, 0.5), (100, 2.0)], (80, 0.5)),
+    ([(50, 3.0)], [(30, 2.0), (40, 1.0), (60, 2.5)], (40, 1.0)),
+    ([(50, 3.0)], [(30, 4.0), (60, 5.0)], (30, 4.0)),
+    ([(10, 2.0), (50, 1.0)], [(50, 1.0), (60, 1.5)], (50, 1.0)),
+    ([(50, 3.0)], [(50, 2.0)], (50, 2.0)),
+  ],
+)
+def test_a_run_that_has_gone_back_keeps_the_best_of_its_branch(tmp_path, before, offered, best):
+  for values in (before, offered):
+    with BestCheckpoint(tmp_path, metric="em", better="lower") as kept_best:
+      for step, value in values:
+        offer(kept_best, step, value)
+  step, value = best
+  assert (kept_best.step, kept_best.value) == best
+  assert kept(tmp_path) == (step, [step] * 3)
+  assert orbax_files.steps(tmp_path) == [step]
+  assert orbax_files.read_metadata(tmp_path / str(step))["best"]["value"] == value
+
+
+@pytest.mark.parametrize("later", [20, 10])
+def test_values_on_other_data_are_not_compared(tmp_path, later, caplog):
+  with BestCheckpoint(tmp_path, metric="em", measured_on="first") as best:
+    offer(best, 10, 0.9)
+  with caplog.at_level("WARNING", logger="absl"):
+    best = BestCheckpoint(tmp_path, metric="em", measured_on="second")
+  assert "best checkpoint by em on other data" in caplog.text
+  with best:
+    assert best.value is None
+    assert offer(best, later, 0.1) and not offer(best, later + 10, 0.05)
+  assert kept(tmp_path)[0] == later
+
+
 def test_another_figure_or_none_is_refused(tmp_path):
   with BestCheckpoint(tmp_path, metric="em") as best:
     with pytest.raises(ValueError, match=r"no metric is named 'em'; choose one of \['f1'\]"):

@@ -66,6 +66,35 @@ def test_a_training_that_skips_its_steps_rings():
   assert "skipped_share is 1. Gradients are not finite" in str(found[0])
 
 
+def test_steps_skipped_from_the_first_ring_at_the_third_row():
+  found = alarms.find([{"step": 100 * i, "skipped_steps": 100.0 * i} for i in (1, 2, 3)])
+  assert names(found) == [("steps skipped", 100, 300)]
+  assert alarms.ending(found, step=300) == found[0]
+
+
+@pytest.mark.parametrize(
+  ("losses", "first_step"),
+  [
+    ([15.6, 9.0, 400.0, 5e3, 4.7e6], 30),
+    ([0.01, 9.0, 10.1, 10.0, 10.1, 9.0], None),
+    ([0.01, 11.0, 12.0, 13.0], 20),
+    ([2.0, 40.0, 40.0, 2.0], None),
+    ([-500.0, 400.0, 5e3, 5e3], None),
+    ([-5.0, 60.0, 5e3, 5e3], 20),
+    ([4.7e6, 2e6, 1e6, 15.0], None),
+  ],
+)
+def test_a_loss_far_above_its_best_rings_and_ends_the_run(losses, first_step):
+  found = alarms.find(rows(*({"loss/total": loss} for loss in losses)))
+  if first_step is None:
+    assert not found
+    return
+  last = 10 * len(losses)
+  assert names(found) == [("loss far above its best", first_step, last)]
+  assert found[0].diverged and alarms.ending(found, step=last) == found[0]
+  assert not alarms.is_healthy(rows(*({"loss/total": loss} for loss in losses)))
+
+
 def test_a_loss_that_is_not_finite_rings():
   good, bad = {"loss/total": 2.0}, {"loss/total": None}
   assert alarms.find(rows(good, bad, bad, good, {}, {}, {})) == []

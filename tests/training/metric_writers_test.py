@@ -6,8 +6,9 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.backend.event_processing import event_accumulator, plugin_event_accumulator
 
+from realm_jax.foundations import text_files
 from realm_jax.training import metric_writers
 
 
@@ -53,6 +54,41 @@ def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path)
   ]
 
 
+@pytest.mark.parametrize(
+  "damage",
+  [
+    b"\0" * 40,
+    b'{"step": 2, "seco{"step": 3, "loss": 3}\n',
+    b"\n \r\n",
+    b"\xff\xfe\n",
+    b"[1]\n",
+    b"null\n",
+    b'{"loss": 1}\n',
+    b'{"step": "2"}\n',
+    b"{\r\n",
+  ],
+)
+def test_damaged_lines_are_dropped_and_the_others_stay(tmp_path, damage, caplog):
+  for name in (metric_writers.METRICS_FILE, metric_writers.SAMPLES_FILE, metric_writers.SWAPS_FILE):
+    (tmp_path / name).write_bytes(
+      b'{"step": 1, "loss": 1}\n' + damage + b'{"step": 4, "loss": 4}\n' + damage[:9]
+    )
+  with caplog.at_level("WARNING", logger="absl"):
+    write_steps(tmp_path, 5, after=4)
+    metric_writers.SwapLog(str(tmp_path), step=4)
+  assert [line["step"] for line in read_lines(tmp_path)] == [1, 4, 5]
+  for name in (metric_writers.SAMPLES_FILE, metric_writers.SWAPS_FILE):
+    assert [row["step"] for row in text_files.read_log(tmp_path / name)] == [1, 4]
+  assert all("damaged lines left out" in message for message in caplog.messages)
+
+
+def test_tensorboard_shows_each_step_once_after_going_back(tmp_path):
+  for first, last in ((0, 6), (4, 8), (2, 3)):
+    write_steps(tmp_path, *range(first + 1, last + 1), after=first)
+  found = plugin_event_accumulator.EventAccumulator(str(tmp_path)).Reload()
+  assert [row.step for row in found.Tensors("loss")] == [1, 2, 3]
+
+
 def test_tensorboard_reads_what_a_run_writes(tmp_path):
   writer = metric_writers.MetricWriter(tmp_path, step=0)
   writer.write_scalars(1, {"loss/total": jnp.float32(0.125)})
@@ -75,6 +111,16 @@ def test_texts_are_kept_for_reports(tmp_path):
     writer.close()
   (line,) = (tmp_path / metric_writers.SAMPLES_FILE).read_text("utf-8").splitlines()
   assert json.loads(line)["samples/retrieved"] == "é | x" and json.loads(line)["step"] == 2
+
+
+def test_a_resumed_run_counts_from_the_row_it_resumes_from(tmp_path):
+  reported = []
+  for step, skipped in ((100, 90), (200, 190), (300, 290)):
+    writer = metric_writers.MetricWriter(tmp_path, step=step - 100, on_end=reported.append)
+    writer.write_scalars(step, {"skipped_steps": skipped})
+  assert not reported  # each process has seen two rows
+  writer.write_scalars(400, {"skipped_steps": 390})
+  assert [alarm.name for alarm in reported] == ["steps skipped"]
 
 
 def test_an_alarm_is_told_once(tmp_path, caplog):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from realm_jax.checkpoints import orbax_files
+from realm_jax.checkpoints.orbax_files import BestCheckpoint
 from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
@@ -145,7 +146,14 @@ def test_a_diverged_run_ends_and_keeps_the_last_good_checkpoint(begun, tmp_path,
 
 def test_going_back_is_done_once_and_again_only_with_other_settings(begun, tmp_path, read_after):
   read_after(6, checkpoint_every=2)
+  with BestCheckpoint(tmp_path / "run" / "best", metric="loss") as best:
+    best.offer(2, {"a": np.ones(2)}, metrics={"loss": 1.0}, metadata={})
+  assert read_after(6, checkpoint_every=2, resume_from=4) == 7
+  assert orbax_files.steps(tmp_path / "run" / "best") == [2]
+  with BestCheckpoint(tmp_path / "run" / "best", metric="loss") as best:
+    best.offer(5, {"a": np.ones(2)}, metrics={"loss": 2.0}, metadata={})
   assert read_after(4, checkpoint_every=2, resume_from=2) == 5
+  assert not orbax_files.steps(tmp_path / "run" / "best")  # it was of the deleted branch
   assert orbax_files.steps(tmp_path / "run" / "checkpoints") == [2, 4]
   assert read_after(6, checkpoint_every=2, resume_from=2) == 7
   assert orbax_files.steps(tmp_path / "run" / "checkpoints") == [2, 4, 6]

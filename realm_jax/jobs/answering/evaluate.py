@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from absl import logging
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.checkpoints.orbax_files import DamagedCheckpointError, steps
+from realm_jax.checkpoints.orbax_files import DamagedCheckpointError, run_of, steps
 from realm_jax.data.questions import read_judgements, read_queries, read_questions, sampled
 from realm_jax.evaluation import result_card, run_comparison
 from realm_jax.evaluation.document_ranking import JudgedQueries
 from realm_jax.evaluation.masked_sentences import MaskedSentences
 from realm_jax.evaluation.open_qa import Format, OpenQuestions
 from realm_jax.evaluation.systems import Asking, Evaluator, open_system, question_sets
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, text_files
 from realm_jax.index import generations
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.training.train_loop import StopSignal
@@ -161,9 +161,12 @@ def _follow(
   """Evaluates each new generation and appends the metrics to a file."""
   checkpoints, index = sources.checkpoints, sources.index
   path = os.path.join(output, EVALUATIONS)
-  written = object_store.absolute(path)
-  lines = written.read_text().splitlines() if written.exists() else []
-  last = json.loads(lines[-1]) if lines else {"step": -1, "generation": -1}
+  rows = text_files.read_log(path)
+  last = rows[-1] if rows else {"step": -1, "generation": -1}
+  if rows and (not steps(checkpoints) or last["run"] != run_of(checkpoints).name):
+    raise ValueError(
+      f"{path} is of another run than {checkpoints}; give another --output, or move it away"
+    )
   until_step, seen = following.until_step, last["generation"]
   with StopSignal() as stopped:
     while not stopped() and (until_step is None or last["step"] < until_step):
@@ -184,9 +187,10 @@ def _follow(
           raise
         logging.warning("skipping generation %d: %s", generation, error)
         continue
-      last = {"step": step, "generation": generation, **metrics}
-      lines.append(json.dumps(last))
-      atomic_files.write_text(path, "\n".join(lines) + "\n")
+      run = run_of(checkpoints).name
+      last = {"step": step, "generation": generation, "run": run, **metrics}
+      rows.append(last)
+      atomic_files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
   if until_step is None or last["step"] < until_step:
     raise SystemExit(STOPPED)
   return last

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -20,7 +19,7 @@ from realm_jax.corpus.reading import learn_vocabulary
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation.systems import Asking
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.ask import ask
@@ -143,7 +142,7 @@ def demo(
   say("The corpus is edited and indexed again, without training")
   answered = _edit(path, trained.checkpoints, passage_length=passage_length, builder=builder)
 
-  swaps = _read_jsonl(path("pretrain", SWAPS_FILE))
+  swaps = text_files.read_log(path("pretrain", SWAPS_FILE))
   summary = {
     "wall_seconds": round(time.time() - started, 1),
     "generations_swapped": len(swaps) - 1,
@@ -156,7 +155,7 @@ def demo(
     "seed_sentence": seed_sentence,
   }
   atomic_files.write_json(path("summary.json"), summary)
-  rows = _read_jsonl(path("pretrain", METRICS_FILE))
+  rows = text_files.read_log(path("pretrain", METRICS_FILE))
   _draw_curves(rows, swaps=swaps, output=path("curves.png"))
   say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
   print(_table(summary), flush=True)
@@ -253,12 +252,6 @@ def _max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:
   """Returns the maximum staleness of the index in steps, given when each was swapped in."""
   ends = [swap["step"] for swap in swaps[1:]] + [num_steps]
   return max(end - swap["training_step"] for swap, end in zip(swaps, ends, strict=True))
-
-
-def _read_jsonl(path: str) -> list[dict]:
-  """Returns the objects of a JSON Lines file."""
-  with open(path, encoding="utf-8") as file:
-    return [json.loads(line) for line in file]
 
 
 def _draw_curves(metrics: Sequence[dict], *, swaps: Sequence[dict], output: str) -> None:

@@ -129,8 +129,10 @@ def finetune(
         passage_length=start.passage_length,
         batch_size=finetuning.data.batch_size,
       )
-      best = stack.enter_context(BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric))
-      evaluation = Evaluation(metrics=dev, every=finetuning.dev.eval_every, best=best)
+      best = BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric, measured_on=dev.digest)
+      evaluation = Evaluation(
+        metrics=dev, every=finetuning.dev.eval_every, best=stack.enter_context(best)
+      )
     run.train(
       source,
       metadata=lambda: {"generation": refresher.current.generation},

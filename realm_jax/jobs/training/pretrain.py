@@ -157,7 +157,12 @@ def _train(
         program=pretraining.evaluation_program,
         put_on_devices=run.put_on_devices,
       )
-      best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
+      best = BestCheckpoint(
+        os.path.join(run.workdir, BEST),
+        metric="eval/loss",
+        better="lower",
+        measured_on=fixed.digest,
+      )
       evaluation = Evaluation(
         metrics=fixed,
         every=pretraining.eval_every,

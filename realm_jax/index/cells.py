@@ -119,27 +119,32 @@ class Cells:
     query_E: np.ndarray,
     k: int,
     *,
+    live_N: np.ndarray,
     matching: Callable[[np.ndarray], np.ndarray] | None = None,
     also: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of the nearest cells, and some others, with their inner products.
+    """Returns live rows of the nearest cells, and some others, with their inner products.
+
+    At least k rows are returned if as many are live and match.
 
     Args:
+      live_N: Which rows are not deleted.
       matching: Returns which of some rows `[R]` to search, as bool `[R]`. If a share s of the rows
         matches, cells are read until s^(1/3) of the rows that are compared without a filter do; if
         no more than those match in all, all of them are compared.
-      also: Other rows.
+      also: Other rows, which are live and match.
     """
     num_rows, num_cells = len(self.rows), len(self.ends)
     probes = min(num_cells, round(self.probes * max(1.0, k / _DEPTH) ** 0.5))
-    wanted = probes * num_rows // num_cells
+    wanted = max(k, probes * num_rows // num_cells)
     if matching is not None:
       matches = np.count_nonzero(matching(self._sample)) * num_rows / len(self._sample)
       if matches <= 2 * wanted:
-        rows = np.flatnonzero(matching(np.arange(num_rows)))
+        rows = np.flatnonzero(live_N)
+        rows = rows[matching(rows)]
         if (matches := len(rows)) <= wanted:
           return rows, self._products(self.places[rows], query_E)
-      wanted *= (matches / num_rows) ** (1 / 3)
+      wanted = max(k, wanted * (matches / num_rows) ** (1 / 3))
       probes = math.ceil(wanted * num_cells / matches)
     nearest = np.argsort(-(self.centroids_CxE @ query_E))
     found, scores, read, size = [], [], 0, 0
@@ -147,12 +152,16 @@ class Cells:
       cells = nearest[read : read + probes]
       firsts, ends = np.where(cells, self.ends[cells - 1], 0), self.ends[cells]
       if matching is None:
-        for span in map(slice, firsts.tolist(), ends.tolist()):
-          found.append(self.rows[span])
-          scores.append(inner_products(self.embeddings_NxE[span], query_E))
+        spans = [*map(slice, firsts.tolist(), ends.tolist())]
+        rows = np.concatenate([self.rows[span] for span in spans])
+        products = [inner_products(self.embeddings_NxE[span], query_E) for span in spans]
+        live = live_N[rows]
+        found.append(rows[live])
+        scores.append(np.concatenate(products)[live])
       else:
         sizes = ends - firsts
         places = np.arange(sizes.sum()) + np.repeat(ends - np.cumsum(sizes), sizes)
+        places = places[live_N[self.rows[places]]]
         places = places[matching(self.rows[places])]
         found.append(self.rows[places])
         scores.append(self._products(places, query_E))

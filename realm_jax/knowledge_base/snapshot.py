@@ -276,27 +276,23 @@ class Snapshot:
         spread = spread.plus(moments.spread(question_E))
         also = by_words[(by_words >= first) & (by_words < end)] - first
         here = matching and (lambda rows, first=first: matching(rows + first))
-        rows, products = segment.cells.search(question_E, k, matching=here, also=also)
+        live_N = self.live_N[first:end]
+        rows, products = segment.cells.search(
+          question_E, k, live_N=live_N, matching=here, also=also
+        )
         near.append((rows + first, products))
-    rows, scores = self._live_of(scanned)
-    spread = spread.plus(fusion.Spread.of(scores))
+    rows, scores = _joined(scanned)
+    found = self.live_N[rows]
+    spread = spread.plus(fusion.Spread.of(scores[found]))
     if matching is not None:
-      found = matching(rows)
-      rows, scores = rows[found], scores[found]
-    rows, scores = map(np.concatenate, zip((rows, scores), self._live_of(near), strict=True))
+      found[found] = matching(rows[found])
+    rows, scores = _joined([(rows[found], scores[found]), *near])
     if by == "fused":
       spreads = spread, of_words._replace(count=spread.count)
       # Rounded, so that ties do not depend on the order in which terms were added.
       scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
     best = _best_rows(scores, k)
     return rows[best], scores[best]
-
-  def _live_of(self, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sequence[np.ndarray]:
-    """Returns the live rows of all parts, with their scores."""
-    rows = np.concatenate([np.zeros(0, np.intp), *(rows for rows, _ in parts)])
-    scores = np.concatenate([np.zeros(0, np.float32), *(scores for _, scores in parts)])
-    live = self.live_N[rows]
-    return rows[live], scores[live]
 
   @functools.cached_property
   def _moments(self) -> list[Moments | None]:
@@ -352,6 +348,13 @@ class Snapshot:
   @functools.cached_property
   def _firsts(self) -> list[int]:
     return [0, *itertools.accumulate(segment.num_passages for segment in self.segments)]
+
+
+def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sequence[np.ndarray]:
+  """Returns the rows of all parts, and their scores."""
+  rows = [np.zeros(0, np.intp), *(rows for rows, _ in parts)]
+  scores = [np.zeros(0, np.float32), *(scores for _, scores in parts)]
+  return np.concatenate(rows), np.concatenate(scores)
 
 
 def _best_rows(scores: np.ndarray, k: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from realm_jax.index.cells import Cells, inner_products
 from tests.clustered import clustered
 
 N, K = 4000, 10
-NONE = np.zeros(0, np.int64)
+NONE, ALL = np.zeros(0, np.int64), np.ones(N, bool)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_nearest_cells_have_nearly_all_of_the_best(cells, vectors):
   assert 1 <= cells.probes < len(cells.ends) / 4, "clusters are found"
   hits, read = 0, 0
   for query_E in queries_BxE:
-    rows, scores = cells.search(query_E, K, also=NONE)
+    rows, scores = cells.search(query_E, K, live_N=ALL, also=NONE)
     exact_N = inner_products(embeddings_NxE, query_E)
     np.testing.assert_array_equal(scores, exact_N[rows])
     assert len(np.unique(rows)) == len(rows)
@@ -38,7 +38,7 @@ def test_nearest_cells_have_nearly_all_of_the_best(cells, vectors):
 
 def test_more_is_read_for_more_passages(cells, vectors):
   query_E = vectors[1][0]
-  sizes = [len(cells.search(query_E, k, also=NONE)[0]) for k in (1, 10, 1000, 10**6)]
+  sizes = [len(cells.search(query_E, k, live_N=ALL, also=NONE)[0]) for k in (1, 10, 1000, 10**6)]
   assert sizes[0] == sizes[1] < sizes[2] < sizes[3] == N
 
 
@@ -48,7 +48,7 @@ def test_of_few_matching_rows_all_are_read(cells, vectors, share):
   among = np.random.default_rng(0).random(N) < share
   found = best_of_all = 0
   for query_E in queries_BxE:
-    rows, scores = cells.search(query_E, K, matching=among.__getitem__, also=NONE)
+    rows, scores = cells.search(query_E, K, matching=among.__getitem__, live_N=ALL, also=NONE)
     assert among[rows].all()
     scores_N = np.where(among, inner_products(embeddings_NxE, query_E), -np.inf)
     expected = {*best(np.arange(N), scores_N, min(K, among.sum()))}
@@ -60,7 +60,7 @@ def test_of_few_matching_rows_all_are_read(cells, vectors, share):
 
 def test_other_rows_are_read_once_wherever_they_are(cells, vectors):
   also = np.arange(0, N, 40)
-  rows, scores = cells.search(vectors[1][0], K, also=also)
+  rows, scores = cells.search(vectors[1][0], K, live_N=ALL, also=also)
   assert {*also.tolist()} <= {*rows.tolist()} and len(np.unique(rows)) == len(rows)
   np.testing.assert_array_equal(scores, inner_products(vectors[0], vectors[1][0])[rows])
 
@@ -83,6 +83,6 @@ def test_embeddings_of_any_length_are_divided(scale):
   draw = np.random.default_rng(0)
   embeddings_NxE = draw.normal(size=(300, 4)).astype(np.float32) * draw.integers(1 + scale)
   made = Cells.of(embeddings_NxE)
-  rows, scores = made.search(embeddings_NxE[0], 10**6, also=NONE)
+  rows, scores = made.search(embeddings_NxE[0], 10**6, live_N=np.ones(300, bool), also=NONE)
   assert np.sort(rows).tolist() == [*range(300)] and made.ends[-1] == 300
   np.testing.assert_array_equal(scores, inner_products(embeddings_NxE, embeddings_NxE[0])[rows])

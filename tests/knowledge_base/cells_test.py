@@ -119,6 +119,50 @@ def test_folders_without_cells_are_searched_and_get_them_with_a_merge(
   assert "a search reads" in str(old) and agreement(old)[0] > 0.97
 
 
+HISTORIES = {
+  "none": lambda base, documents: None,
+  "all near a question deleted": lambda base, documents: base.delete(
+    [d["id"] for d in documents if d["text"].startswith(("moss", "mock"))]
+  ),
+  "nearly all deleted, in two steps": lambda base, documents: (
+    base.delete([d["id"] for d in documents[100:700]]),
+    base.delete([d["id"] for d in documents[700:] if not d["text"].startswith("rolm")]),
+  ),
+  "all near a question moved away": lambda base, documents: base.update(
+    [d | {"text": "rolm " + d["text"]} for d in documents if d["text"].startswith("moss")]
+  ),
+  "deleted, and added again": lambda base, documents: (
+    base.delete([d["id"] for d in documents if d["text"].startswith("moss")]),
+    base.add([d for d in documents if d["text"].startswith("moss")][:5]),
+  ),
+  "compacted after deleting": lambda base, documents: (
+    base.delete([d["id"] for d in documents if d["text"].startswith("moss")]),
+    base.compact(),
+  ),
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+@pytest.mark.parametrize("merges", [True, False])
+def test_as_many_are_found_as_match_after_every_history(
+  base, documents, history, merges, monkeypatch
+):
+  if not merges:
+    monkeypatch.setattr(folder, "due", lambda snapshot: [])
+  history(base, documents)
+  opened, shares = KnowledgeBase(base.path), []
+  for where in (None, {"year": {"gte": 1950}}, {"year": [1907, 1908]}):
+    for by in ("encoder", "fused"):
+      for k in (1, 7, 150, 2000):
+        for question in ("moss", "mock moss", "rolm"):
+          found = opened.search(question, k=k, by=by, where=where)
+          exact = opened.search(question, k=k, by=by, where=where, exact=True)
+          assert len(found) == len(exact), (where, by, k, question)
+          ids = {hit.id for hit in found} & {hit.id for hit in exact}
+          shares.append(len(ids) / max(1, len(exact)))
+  assert np.mean(shares) > 0.97
+
+
 def test_by_the_encoder_alone_deleted_passages_are_not_found(base, documents):
   snapshot = base._folder.newest()
   hits = snapshot.search(documents[0]["text"], 20, by="encoder")

@@ -382,7 +382,6 @@ class BertEncoder(TypedModule):
     self.word_embedding = nn.Embed(
       config.vocab_size,
       config.hidden_size,
-      dtype=config.compute_dtype,
       embedding_init=nn.with_logical_partitioning(init, ("vocab", "embed")),
     )
     self.position_embedding = self.param(
@@ -427,22 +426,28 @@ class BertEncoder(TypedModule):
         f"sequence length {length} > max_length={config.max_length} of this BERT; shorten the "
         "sequences or raise max_length"
       )
-    # A one-hot product, because a gather from so few rows makes all tokens of the batch collide in
-    # its gradient.
-    dtype = config.compute_dtype
-    segments_FxL = jnp.minimum(tokens.segments, config.num_segments - 1)  # RoBERTa has one
-    segments_FxLxZ = jax.nn.one_hot(segments_FxL, config.num_segments, dtype=dtype)
-    hidden_FxLxD = (
-      self.word_embedding(tokens.ids)
-      + segments_FxLxZ @ self.segment_embedding.astype(dtype)
-      + self.position_embedding[None, :length].astype(dtype)
-    )
-    hidden_FxLxD = self.embedding_norm(hidden_FxLxD).astype(dtype)
+    hidden_FxLxD = self.embedding_norm(self.embedded(tokens)).astype(config.compute_dtype)
     hidden_FxLxD = self.dropout(hidden_FxLxD, deterministic=deterministic)
     for layer in self.layers[:-1]:
       hidden_FxLxD = layer(hidden_FxLxD, tokens.mask, None, deterministic)
     last = self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, deterministic)
     return hidden_FxLxD, last
+
+  def embedded(self, tokens: datatypes.Tokens) -> jax.Array:
+    """Returns the sums `[F, L, D]` of the embeddings of words, segments and positions."""
+    config = self.config
+    segments_FxL = jnp.minimum(tokens.segments, config.num_segments - 1)  # RoBERTa has one
+    segments_FxLxZ = jax.nn.one_hot(segments_FxL, config.num_segments, dtype=config.compute_dtype)
+    # A product, because a gather from so few rows makes all tokens collide in its gradient.
+    of_segments_NxD = product(
+      segments_FxLxZ.reshape(-1, config.num_segments), self.segment_embedding, config.compute_dtype
+    )
+    # Cast as a sum: the gradients of tables, sums over all tokens, are then float32.
+    return (
+      self.word_embedding(tokens.ids)
+      + of_segments_NxD.reshape(*tokens.shape, config.hidden_size)
+      + self.position_embedding[None, : tokens.shape[-1]]
+    ).astype(config.compute_dtype)
 
   def word_logits(self, hidden: jax.Array) -> jax.Array:
     """Returns float32 products `[..., V]` of vectors `[..., D]` and the word embeddings."""

@@ -108,6 +108,55 @@ def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
     np.testing.assert_allclose(metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
 
 
+def equal_rows(make_retrieved_batch, dtype):
+  """Two masked queries and two pairs, 256 times each, of a model without dropout."""
+  bert = dataclasses.replace(BERT, dtype=dtype, attention_dropout_rate=0.0)
+  dual_encoder = dataclasses.replace(DUAL_ENCODER, bert=bert, projection_dropout_rate=0.0)
+  model = RealmPretrainingModel(dual_encoder, dataclasses.replace(bert, copies=True))
+  batch = make_retrieved_batch(0, queries=2, passages=K, masks=M, vocab_size=V)
+  _, _, mined = pairs(make_retrieved_batch)
+  batch = dataclasses.replace(batch, pairs={name: rows[:2] for name, rows in mined.items()})
+  objective = (MarginalLikelihood() + 0.5 * Contrastive()).build(model)
+  init = functools.partial(saved_models.init_pretraining_model, model)
+  return objective, init, jax.tree.map(lambda rows: np.concatenate([rows] * 256), batch)
+
+
+@functools.cache
+def exact_gradients(make_retrieved_batch):
+  with jax.enable_x64(True):
+    objective, init, batch = equal_rows(make_retrieved_batch, "float64")
+    shapes, random = nn.unbox(jax.eval_shape(init, jax.random.key(0))), np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: 0.3 * random.normal(size=leaf.shape), shapes)
+    gradients = jax.jit(functools.partial(objective.gradients, parts=1))
+    return params, jax.tree.map(np.asarray, gradients(params, batch, dropout_key(0, 0))[0])
+
+
+@pytest.mark.parametrize(
+  ("layout", "parts", "num_devices"), [("replicated", 1, 1), ("fully_sharded", 4, 4)]
+)
+def test_sums_over_tokens_lose_no_more_than_their_terms(
+  make_retrieved_batch, layout, parts, num_devices
+):
+  """Of bfloat16 activations; a sum that is bfloat16 itself stops at 256 equal terms."""
+  params, expected = exact_gradients(make_retrieved_batch)
+  objective, init, batch = equal_rows(make_retrieved_batch, "bfloat16")
+  mesh = partitioning.make_mesh(devices=jax.devices()[:num_devices])
+  boxed = jax.eval_shape(init, jax.random.key(0))
+  params = jax.tree.map(np.float32, params)
+  params = jax.device_put(params, partitioning.tree_shardings(mesh, boxed, layout=layout))
+  batch = jax.device_put(batch, partitioning.batch_sharding(mesh))
+  gradients = partitioning.on_mesh(mesh, functools.partial(objective.gradients, parts=parts))
+  found, _ = jax.jit(gradients)(params, batch, dropout_key(0, 0))
+  for (path, exact), leaf in zip(
+    jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True
+  ):
+    name = jax.tree_util.keystr(path)
+    assert leaf.dtype == np.float32, name
+    # A dozen roundings in a row; the softmax does not see the biases of keys.
+    limit = 12 * 2**-8 * np.linalg.norm(exact) + 1e-4
+    assert np.linalg.norm(leaf - exact) < limit, name
+
+
 def test_a_batch_that_cannot_be_cut_is_refused(make_retrieved_batch):
   objective, init, batch = pairs(make_retrieved_batch)
   params = nn.unbox(jax.eval_shape(init, jax.random.key(0)))

@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import json
 import os
+import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -15,7 +17,8 @@ from typing import Any
 
 import scipy.stats
 
-from realm_jax.foundations import atomic_files, object_store
+import realm_jax
+from realm_jax.foundations import atomic_files, child_processes, object_store, text_files
 from realm_jax.launching.supervisor import realm_command, sigterm_interrupts
 
 
@@ -57,7 +60,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
   The file is TOML: `job`, `gin_file`, `summary`; `[figures]` with title = "path.in.summary";
   `[grid]` with "gin.name" = [values]; `[list.ROW]` with "gin.name" = value. Each row runs at each
   point of the grid. A string that begins with @ or % is a gin reference. An unfinished run is
-  started again with the same command.
+  started again with the same command; `NAME.json` beside a run has its settings.
 
   Args:
     file: The sweep file.
@@ -67,7 +70,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
 
   Raises:
     FileNotFoundError: If the file is missing.
-    ValueError: If the file is not a sweep.
+    ValueError: If the file is not a sweep, or a run in `workdir` has other settings.
     ChildProcessError: If units failed; raised after the others have finished and the table is
       written.
   """
@@ -76,6 +79,11 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
     raise ValueError(f"parallel={parallel}; give at least 1")
   plan = read_sweep(file)
   os.makedirs(workdir, exist_ok=True)
+  settings = {unit.name: _settings(plan, unit) for unit in plan.units}
+  for unit in plan.units:
+    _check_same_settings(os.path.join(workdir, unit.name), settings[unit.name])
+  for name, of_run in settings.items():
+    atomic_files.write_json(os.path.join(workdir, f"{name}.json"), of_run)
   waiting = [unit for unit in plan.units if not os.path.exists(_summary(plan, unit, workdir))]
   print(f"{len(plan.units)} runs, {len(plan.units) - len(waiting)} finished before", flush=True)
   failed = []
@@ -124,12 +132,17 @@ def read_sweep(file: str) -> Sweep:
   for name, values in grid.items():
     if not isinstance(values, list) or not values:
       raise ValueError(f"{file}: {name} = {values!r} in [grid]; give a list of values")
+    if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+      raise ValueError(f"{file}: {name} has {twice[0]!r} twice in [grid], and both would count")
   rows = entries.get("list", {"all": {}})
   units = [
     _unit(row, bindings, dict(zip(grid, point, strict=True)))
     for row, bindings in rows.items()
     for point in itertools.product(*grid.values())
   ]
+  for number, unit in enumerate(units):
+    if unit.name in (".", "..", *(before.name for before in units[:number])):
+      raise ValueError(f"{file}: {unit.name} cannot be the directory of row {unit.row}; rename it")
   return Sweep(
     job=entries["job"],
     gin_file=entries["gin_file"],
@@ -184,9 +197,7 @@ class _Children(contextlib.AbstractContextManager["_Children"]):
     if self._ended:
       return -signal.SIGTERM
     with open(log, "ab") as output:
-      child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-      )
+      child = child_processes.start(command, output=output)
       self._running.add(child)
       try:
         return child.wait()
@@ -212,6 +223,36 @@ def _command(plan: Sweep, unit: WorkUnit, workdir: str) -> tuple[Sequence[str], 
   command = realm_command(plan.job, gin_file=plan.gin_file, keywords={"workdir": directory})
   command += [f"--gin.{name}={value}" for name, value in unit.bindings.items()]
   return command, f"{directory}.log"
+
+
+def _settings(plan: Sweep, unit: WorkUnit) -> dict[str, str]:
+  """Returns what decides a run: its bindings, and the texts of its gin files."""
+  return {"job": plan.job, **_gin_texts(plan.gin_file), **unit.bindings}
+
+
+def _gin_texts(file: str) -> dict[str, str]:
+  """Returns the text of a gin file and of those that it includes, by name."""
+  # Like gin, which looks in the package, too.
+  package = pathlib.Path(realm_jax.__file__).parent
+  path = pathlib.Path(file) if os.path.exists(file) else package / file
+  text = path.read_text(encoding="utf-8") if path.exists() else ""
+  included = re.findall(r"""^include ["'](.+)["']""", text, re.MULTILINE)
+  return {file: text, **{n: t for name in included for n, t in _gin_texts(name).items()}}
+
+
+def _check_same_settings(directory: str, now: Mapping[str, str]) -> None:
+  """Checks that a run that has begun has these settings."""
+  if not os.path.exists(directory):
+    return
+  before = {}
+  with contextlib.suppress(FileNotFoundError):
+    before = text_files.read_json(f"{directory}.json")
+  names = sorted(before.keys() | now.keys())
+  if different := [name for name in names if before.get(name) != now.get(name)]:
+    raise ValueError(
+      f"{directory} has a run with other settings ({', '.join(different)}); give another "
+      f"--workdir, or delete it to run again"
+    )
 
 
 def _summary(plan: Sweep, unit: WorkUnit, workdir: str) -> str:

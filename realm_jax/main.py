@@ -28,6 +28,7 @@ from realm_jax import __version__
 from realm_jax.command_line import configuration, flags
 from realm_jax.command_line.configuration import UsageError
 from realm_jax.devices import backend
+from realm_jax.foundations import child_processes
 
 _ROOMS = {
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
@@ -90,6 +91,7 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
     jobs: Module of each job by its name, whose last word is the name of its function.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
+  child_processes.watch_parent()
   _show_notices()
   show_traceback = "--traceback" in argv or os.environ.get("REALM_TRACEBACK") == "1"
   try:

@@ -455,9 +455,8 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     if self._metric not in metrics:
       raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(metrics)}")
     value = float(metrics[self._metric])
-    known = self.step is not None and self.value is not None
     gone_back = self.step is not None and step < self.step
-    if known and not gone_back and self._rank(value) <= self._rank(self.value):
+    if self.value is not None and not gone_back and self._rank(value) <= self._rank(self.value):
       return False
     best = {"metric": self._metric, "measured_on": self._measured_on, "value": value}
     self._checkpointer.replace(

@@ -24,7 +24,7 @@ import msgpack
 from realm_jax.corpus.chunking import ChunkingConfig, Passage, make_passages
 from realm_jax.corpus.documents import BadRecord, Document, Record
 from realm_jax.corpus.passage_store import PassageRow, passage_row
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, child_processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -266,6 +266,7 @@ def _finished(result) -> concurrent.futures.Future:
 def _install(function: Callable[[Any], Any]) -> None:
   global _function
   _function = function
+  child_processes.end_with_parent()
   # Garbage collection would write to all memory shared with other workers.
   gc.freeze()
   # Accelerators are left to the training process.

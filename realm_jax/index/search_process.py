@@ -15,6 +15,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 
 from realm_jax.devices import datatypes
+from realm_jax.foundations import child_processes
 from realm_jax.index import searcher
 
 
@@ -74,6 +75,7 @@ def _serve(connection: Connection, load: Callable[[], searcher.Searcher]) -> Non
   # Those who stop a run may signal all of its processes; the run still searches for its last step.
   for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
+  child_processes.end_with_parent()  # which may be gone before the searcher is loaded
   try:
     loaded, answer = load(), None
   except Exception as error:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from realm_jax.foundations import child_processes
+
 STOPPED = 128 + signal.SIGTERM  # exit code of a job that was stopped before its end
 _POLL_SECONDS = 0.2
 _LOG_LINES_SHOWN = 5
@@ -84,8 +86,9 @@ def supervise(
   """Runs processes until all have finished.
 
   A process that was killed by a signal, or ended before it had finished, is restarted and resumes.
-  A process that failed with an exit code would fail again, so the others are ended as well. SIGTERM
-  and Ctrl-C are passed on as SIGTERM, on which jobs save.
+  A process that failed with an exit code would fail again, so the others are ended as well.
+  Ctrl-C, SIGTERM and SIGHUP are passed on as SIGTERM, on which jobs save; so is the end of this
+  process.
 
   Args:
     processes: Processes with distinct names.
@@ -93,7 +96,7 @@ def supervise(
     grace_seconds: Seconds between SIGTERM and SIGKILL.
 
   Raises:
-    KeyboardInterrupt: After Ctrl-C or SIGTERM, when every process has ended.
+    KeyboardInterrupt: After Ctrl-C, SIGTERM or SIGHUP, when every process has ended.
     ChildProcessError: If a process failed; the message names it and its log.
   """
   os.makedirs(logs, exist_ok=True)
@@ -126,30 +129,27 @@ def supervise(
 
 @contextlib.contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-  """Makes SIGTERM raise `KeyboardInterrupt`, like Ctrl-C."""
+  """Makes SIGTERM, and SIGHUP unless it is ignored, raise `KeyboardInterrupt`, like Ctrl-C."""
 
   def interrupt(signum, frame):
     raise KeyboardInterrupt
 
-  before = signal.signal(signal.SIGTERM, interrupt)
+  # nohup ignores SIGHUP.
+  numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+  before = {number: signal.signal(number, interrupt) for number in numbers}
   try:
     yield
   finally:
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
 
 def _start(process: Process, logs: str) -> subprocess.Popen:
   print(f"  {shlex.join(process.command)}", flush=True)
   log = None if process.shown else open(_log(process, logs), "ab")
   try:
-    return subprocess.Popen(
-      process.command,
-      stdin=subprocess.DEVNULL,
-      stdout=log,
-      stderr=log,
-      env={**os.environ, **process.environment},
-      start_new_session=True,  # Ctrl-C reaches only this process, which passes it on as SIGTERM
-    )
+    environment = {**os.environ, **process.environment}
+    return child_processes.start(process.command, output=log, environment=environment)
   finally:
     if log is not None:
       log.close()

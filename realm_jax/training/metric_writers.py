@@ -20,7 +20,8 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.training import alarms
 
 METRICS_FILE, SAMPLES_FILE, SWAPS_FILE = "metrics.jsonl", "samples.jsonl", "swaps.jsonl"
-_Event: Callable[..., Any] = event_pb2.Event
+_Event: Any = event_pb2.Event
+_SessionLog: Any = event_pb2.SessionLog
 
 
 class _JsonLines:
@@ -93,7 +94,7 @@ class MetricWriter:
     self._records = RecordWriter(self._events)
     self._write_event(file_version="brain.Event:2")
     # TensorBoard drops what an earlier process wrote from this step on.
-    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    start = _SessionLog(status=_SessionLog.START)
     self._write_event(step=step + 1, session_log=start)
     self._min_entropy, self._on_end, self._on_healthy = min_entropy, on_end, on_healthy
     self._rows = self._metrics.rows[-1:]  # from which the first row's changes are counted

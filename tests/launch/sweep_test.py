@@ -95,7 +95,48 @@ def test_a_sweep_goes_on_where_it_was_and_ends_in_a_table(file, tmp_path, progra
   )
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_with_other_settings_is_refused_and_stays(file, tmp_path, program, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "some.gin").write_text('include "inner.gin"\n')
+  inner = tmp_path / "inner.gin"
+  inner.write_text("A.width = 4\n")
+  program("import pathlib, sys\n" + PROGRAM.replace("if span and", "if False and"))
+  sweep.sweep(file=file, workdir="out")
+  table = (tmp_path / "out" / "table.md").read_text()
+  inner.write_text("A.width = 64\n")
+  with pytest.raises(ValueError, match=r"out/realm,seed=0 has a run with other settings \(inner.g"):
+    sweep.sweep(file=file, workdir="out")
+  inner.write_text("A.width = 4\n")
+  changed = tmp_path / "changed.sweep"
+  changed.write_text(FILE.replace('"random_span"', '"word"'))
+  with pytest.raises(
+    ValueError, match=r"random_span,seed=0 .*\(masking.MaskingConfig.unit\).*dele"
+  ):
+    sweep.sweep(file=str(changed), workdir="out")
+  changed.write_text(FILE.replace("[0, 1, 2]", "[2, 1, 0, 3]"))
+  sweep.sweep(file=str(changed), workdir="out")  # a point more
+  assert (tmp_path / "out" / "table.md").read_text() != table
+  starts = {path.parent.name: path.read_text() for path in tmp_path.glob("out/*/starts")}
+  assert len(starts) == 8 and set(starts.values()) == {"x"}
+
+
+@pytest.mark.parametrize(
+  ("before", "after", "message"),
+  [
+    ("[0, 1, 2]", "[0, 1, 0]", "RunConfig.seed has 0 twice"),
+    ("[0, 1, 2]", "[1.0, 1e0]", "RunConfig.seed has 1.0 twice"),
+    ("[0, 1, 2]", "[1, 1.0]", "RunConfig.seed has 1.0 twice"),
+    ("[0, 1, 2]", '[1, "1"]', "realm,seed=1 cannot be the directory of row realm"),
+    ("[list.realm]", '[list."a/b"]\n[list.a_b]', "a_b,seed=0 cannot be the directory of row a_b"),
+  ],
+)
+def test_runs_that_would_share_a_directory_are_refused(file, tmp_path, before, after, message):
+  (tmp_path / "some.sweep").write_text(FILE.replace(before, after))
+  with pytest.raises(ValueError, match=message):
+    sweep.read_sweep(file)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_the_runs(file, tmp_path, sent):
   ready = tmp_path / "ready"
   child = f"import os, time; open({str(ready)!r}, 'w').write(str(os.getpid())); time.sleep(60)"

@@ -39,8 +39,8 @@ class Bm25Config:
   """Settings of BM25.
 
   Attributes:
-    k1: Saturation of repeated terms.
-    b: Strength of the length normalisation.
+    k1: Saturation of repeated terms; 0 ignores how often a text has a term.
+    b: Strength of the length normalisation, from 0 to 1.
     pair_weight: Weight of pairs of adjacent terms relative to single ones; 0 ignores pairs.
     drop_question_words: Whether words such as "who" and "many" in a question are ignored; texts
       keep them. They are known for English.
@@ -50,6 +50,11 @@ class Bm25Config:
   b: float = 0.5
   pair_weight: float = 0.15
   drop_question_words: bool = True
+
+  def __post_init__(self):
+    for name, most in (("k1", 1000.0), ("b", 1.0), ("pair_weight", 1000.0)):
+      if not 0 <= (value := getattr(self, name)) <= most:
+        raise ValueError(f"{name}={value}; BM25 takes a number from 0 to {most:g}")
 
 
 class Bm25Retriever:
@@ -86,7 +91,9 @@ class Bm25Retriever:
     self._num_live = np.bincount(language_N[self._live_N], minlength=len(languages))
     mean_length = max(1.0, lengths_N[self._live_N].sum() / max(1, self._num_live.sum()))
     relative_N = (lengths_N / mean_length).astype(np.float32)
-    self._saturation_N = config.k1 * (1 - config.b + config.b * relative_N)
+    saturation_N = config.k1 * (1 - config.b + config.b * relative_N)
+    # Above 0, so that a term that a text does not have adds 0 / s, which is a number.
+    self._saturation_N = np.maximum(saturation_N, np.finfo(np.float32).tiny)
     self._least_saturation = float(self._saturation_N.min(initial=np.inf))
     self._saturation_N[~self._live_N] = np.inf  # whatever is not live scores 0
     self._num_dead = [*map(self._dead_counts, self._firsts, segments)]

@@ -198,6 +198,10 @@ class KnowledgeBase:
       self._folder, question, k, where=where, by=by, exact=exact, min_answerable=min_answerable
     )
 
+  def warm(self) -> None:
+    """Loads what searches need, so that none of them waits for it."""
+    self._folder.newest().search("1", 1)  # whose language is not plain
+
   def answer(
     self,
     question: str,

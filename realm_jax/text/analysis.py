@@ -12,7 +12,9 @@ import functools
 import re
 import threading
 import unicodedata
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import regex
 import Stemmer
@@ -48,7 +50,7 @@ _SNOWBALL = {
 }
 _BEGINNING = 5  # characters of a word without a stemmer; marks that follow belong to the last
 _LETTERS = regex.compile(r"[\p{L}\p{M}]+")
-_MOST_WORDS = 500_000  # remembered with their terms
+_MOST_WORDS = 1_000_000  # remembered with their terms, in all languages together
 _LONGEST = 100  # characters of what is a term with its marks; longer addresses have words alone
 
 _WITHOUT_ACCENT = str.maketrans(
@@ -165,17 +167,22 @@ class Analyzer:
 class _Cache(dict[str, str]):
   """What a function returned for each short text; safe to use from several threads."""
 
+  _all: ClassVar = weakref.WeakValueDictionary[int, "_Cache"]()
+
   def __init__(self, function: Callable[[str], str]):
     super().__init__()
     self._function = function
     self._lock = threading.Lock()  # a stemmer serves one thread
+    self._all[id(self)] = self
 
   def __missing__(self, text: str) -> str:
     with self._lock:
       found = self._function(text)
       if len(text) <= _LONGEST:
-        if len(self) >= _MOST_WORDS:
-          self.clear()
+        caches = [*self._all.values()]
+        if sum(map(len, caches)) >= _MOST_WORDS:
+          for cache in caches:
+            cache.clear()
         self[text] = found
     return found
 

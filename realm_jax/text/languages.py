@@ -6,6 +6,7 @@ an undetermined language, stands for rules that need no knowledge of the languag
 
 import functools
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -101,8 +102,16 @@ def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
   return tuple(sorted(language for language, length in lengths.items() if length >= least))
 
 
-@functools.cache
+_loading = threading.Lock()  # or each of the first threads would load it
+
+
 def _identifier():
+  with _loading:
+    return _loaded_identifier()
+
+
+@functools.cache
+def _loaded_identifier():
   from py3langid import langid
 
   return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)

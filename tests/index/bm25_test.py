@@ -6,6 +6,7 @@ asks a thousand questions of hundreds, thousands and ten thousands of texts.
 """
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -66,6 +67,31 @@ def test_a_pair_scores_like_a_term_of_its_own_weight():
   single = bm25(texts, pair_weight=0, b=0).scores("new york")
   as_term = bm25(["pair", "", "pair pair", ""], pair_weight=0, b=0).scores("pair")
   np.testing.assert_allclose(pairs - single, 0.5 * as_term, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.0, 0.5), (1000.0, 1.0), (0.0, 0.0), (1.2, 1.0)])
+def test_scores_are_right_for_all_settings_that_are_taken(k1, b, monkeypatch):
+  monkeypatch.setattr(bm25_module, "_ROWS_AT_ONCE", 16)
+  texts = [" ".join(w) for w in np.random.default_rng(0).choice(["elm", "oak", "ash"], (99, 2))]
+  retriever = bm25([*texts, ""], k1=k1, b=b, pair_weight=0)
+  expected = dense_bm25.word_scores(
+    [*texts, ""], "elm oak", languages=("en",), k1=k1, b=b, pair_weight=0
+  )
+  rows, scores = retriever.best("elm oak", 5)
+  assert np.isfinite(expected).all()
+  np.testing.assert_allclose(retriever.scores("elm oak"), expected, rtol=1e-5)
+  np.testing.assert_array_equal(rows, np.flatnonzero(expected >= np.sort(expected)[-5]))
+  np.testing.assert_allclose(scores, expected[rows], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [("k1", -1), ("k1", np.inf), ("k1", np.nan), ("k1", 1e30), ("b", -0.1), ("b", 1.1), ("b", np.nan)]
+  + [("pair_weight", -1), ("pair_weight", np.nan), ("pair_weight", np.inf)],
+)
+def test_settings_that_no_score_comes_of_are_refused(name, value):
+  with pytest.raises(ValueError, match=re.escape(f"{name}={value}; BM25 takes a number")):
+    Bm25Config(**{name: value})
 
 
 def test_question_words_are_dropped_unless_there_are_no_others():

@@ -31,7 +31,8 @@ def word_scores(texts, question, *, languages, k1=1.2, b=0.5, pair_weight=0.15):
     frequency = np.count_nonzero(counts)
     if frequency:
       idf = math.log(1 + (max(num_texts - frequency, 0) + 0.5) / (frequency + 0.5))
-      scores += np.float32(weight * idf) * (counts / (counts + saturation))
+      shares = np.divide(counts, counts + saturation, out=np.zeros_like(counts), where=counts > 0)
+      scores += np.float32(weight * idf) * shares
   return scores
 
 

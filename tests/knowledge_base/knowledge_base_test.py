@@ -18,7 +18,7 @@ from realm_jax.knowledge_base import commits, folder, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.text import analysis
+from realm_jax.text import analysis, languages
 
 PLANTS = [
   {
@@ -549,3 +549,12 @@ def test_a_language_is_found_when_a_document_is_added(tmp_path):
   before = [[(hit.id, hit.score) for hit in apart.search(question)] for question in asked]
   apart.compact()
   assert [[(hit.id, hit.score) for hit in apart.search(question)] for question in asked] == before
+
+
+def test_what_is_warm_has_loaded_what_recognises_languages(tmp_path):
+  texts = [{"id": "en", "text": _IN_ENGLISH}, {"id": "de", "text": _IN_GERMAN}]
+  base = KnowledgeBase.create(tmp_path / "kb", texts)
+  languages._loaded_identifier.cache_clear()
+  base.warm()
+  assert languages._loaded_identifier.cache_info().currsize == 1
+  KnowledgeBase.create(tmp_path / "empty").warm()

@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from realm_jax.text import analysis
 from realm_jax.text.analysis import Analyzer
 
 
@@ -129,3 +130,12 @@ def test_of_several_languages_each_text_has_its_own():
 def test_what_is_no_tag_is_refused():
   with pytest.raises(ValueError, match="'german'.*de, pt-BR"):
     Analyzer(["german"])
+
+
+def test_what_is_remembered_of_words_is_bounded_over_all_languages(monkeypatch):
+  monkeypatch.setattr(analysis, "_MOST_WORDS", 60)
+  mixed = Analyzer(["de", "en", "fi", "ru"])
+  for number in range(100):
+    mixed.in_each_language(f"word{number} {number}")
+    assert sum(map(len, analysis._Cache._all.values())) <= 60
+  assert mixed.terms("the houses") == ["hous"]

@@ -1,5 +1,9 @@
-import pytest
+import concurrent.futures
 
+import pytest
+from py3langid import langid
+
+from realm_jax.text import languages
 from realm_jax.text.languages import language_of, languages_of
 
 SENTENCES = {
@@ -35,3 +39,14 @@ def test_the_languages_of_a_corpus_have_a_notable_share_of_it():
   texts = 60 * [SENTENCES["de"]] + 30 * [SENTENCES["zh"]] + [SENTENCES["fr"]]
   assert languages_of(texts) == ("de", "zh")
   assert languages_of(["", "12"]) == ("en",)
+
+
+def test_threads_that_need_the_identifier_at_once_load_it_once(monkeypatch):
+  loaded = []
+  load = langid.LanguageIdentifier.from_model_file
+  counted = lambda path: loaded.append(path) or load(path)  # noqa: E731
+  monkeypatch.setattr(langid.LanguageIdentifier, "from_model_file", counted)
+  languages._loaded_identifier.cache_clear()
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    found = [*pool.map(language_of, [SENTENCES["de"]] * 8)]
+  assert (found, len(loaded)) == (["de"] * 8, 1)

@@ -44,7 +44,7 @@ class JudgedQueries:
     run = rank_documents(
       system.retrieve,
       self.questions,
-      document=store.document,
+      store=store,
       num_documents=max(self.asking.recall_at),
       batch_size=self.asking.batch_size,
     )
@@ -83,15 +83,14 @@ def rank_documents(
   retrieve: Callable[..., SearchResults],
   queries: Sequence[Question],
   *,
-  document: Callable[[int], str],
+  store: PassageStore,
   num_documents: int,
   batch_size: int = 32,
 ) -> Run:
-  """Finds the best documents for each query.
+  """Finds the best documents for each query, without the one that is the query.
 
   Args:
     retrieve: `(texts, k=...)`, finds the best passages, best first.
-    document: Returns the name of a passage's document.
   """
   run = {}
   batches = [queries[i : i + batch_size] for i in range(0, len(queries), batch_size)]
@@ -100,7 +99,7 @@ def rank_documents(
     while not rankings:
       found = retrieve(texts, k=depth)
       all_found_B = np.any(found.ids_BxK < 0, axis=1).tolist()
-      rankings = [_best_passages(*row, document) for row in zip(*found, strict=True)]
+      rankings = [_best_passages(*row, store) for row in zip(batch, *found, strict=True)]
       if any(
         len(ranking) < num_documents and not all_found
         for ranking, all_found in zip(rankings, all_found_B, strict=True)
@@ -112,13 +111,27 @@ def rank_documents(
 
 
 def _best_passages(
-  ids_K: np.ndarray, scores_K: np.ndarray, document: Callable[[int], str]
+  query: Question, ids_K: np.ndarray, scores_K: np.ndarray, store: PassageStore
 ) -> dict[str, float]:
   ranking: dict[str, float] = {}
-  for passage_id, score in zip(ids_K.tolist(), scores_K.tolist(), strict=True):
-    if passage_id >= 0:
-      ranking.setdefault(document(passage_id), score)
-  return ranking
+  left_out = set()
+  for row, score in zip(ids_K.tolist(), scores_K.tolist(), strict=True):
+    if row < 0:
+      continue
+    ranking.setdefault(name := store.document(row), score)
+    if name == query.id and is_query(query.text, title=store.title(row), text=store.text(row)):
+      left_out.add(name)
+  return {name: score for name, score in ranking.items() if name not in left_out}
+
+
+def is_query(query: str, *, title: str, text: str) -> bool:
+  """Returns whether a passage of a document with the id of a query is the query's own text.
+
+  Some collections, such as ArguAna, ask for what is like one of their documents. BEIR leaves out
+  every document with the query's id, also where both are just numbered from 1.
+  """
+  query, passage, whole = (" ".join(part.split()) for part in (query, text, f"{title} {text}"))
+  return bool(passage) and (query in whole or query.startswith((passage, whole)))
 
 
 def document_scores(

@@ -110,7 +110,7 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
   scores: dict[str, Scores] = {}
   for name, search in searches.items():
-    run = {query.id: ranked(search, query.text) for query in queries}
+    run = {query.id: ranked(search, query) for query in queries}
     scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
   there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
@@ -134,13 +134,16 @@ def answerable(
   return resampling.calibration(np.array(probabilities), np.array(happened)) if both else None
 
 
-def ranked(search: Search, text: str) -> dict[str, float]:
+def ranked(search: Search, query: Question) -> dict[str, float]:
   """Returns the documents of the best passages, and the scores of these."""
   number = depth = max(_RECALL_AT)
   while True:
-    hits, documents = search(text, depth), {}
+    hits, documents = search(query.text, depth), {}
     for hit in hits:
       documents.setdefault(hit.id, hit.score)
+    for hit in filter(lambda hit: hit.id == query.id, hits):
+      if document_ranking.is_query(query.text, title=hit.title, text=hit.text):
+        documents.pop(hit.id, None)
     if len(documents) >= number or len(hits) < depth:
       return dict([*documents.items()][:number])
     depth *= 4

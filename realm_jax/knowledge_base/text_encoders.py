@@ -20,7 +20,25 @@ from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
 from realm_jax.knowledge_base.segment import titled
 
-_PROBES = ("Moss grows in the shade of old trees.", "who wrote the first of them", "42 km, in 1958")
+# The last is long, so that an encoder that reads less of a text, or more, is another.
+_PROBES = (
+  "Moss grows in the shade of old trees.",
+  "who wrote the first of them",
+  "42 km, in 1958",
+  " ".join(
+    f"{sentence} " * 8
+    for sentence in (
+      "The harbour was closed for the winter because of ice.",
+      "Her violin concerto had its first performance in Vienna.",
+      "A cell divides once its chromosomes have been copied.",
+      "Taxes on salt made the new minister unpopular.",
+      "The goalkeeper saved two penalties in the final.",
+      "Granite forms when magma cools slowly below ground.",
+      "They translated the poem from Persian into Dutch.",
+      "Each router keeps a table of the shortest paths.",
+    )
+  ),
+)
 _NEAR = 0.03  # relative distance of probes; half precision or another device changes them by less
 _BATCH = 64  # texts of one call
 _FILE = "encoder"
@@ -56,11 +74,16 @@ class TextEncoder:
     self.given, self.address = given, address
     self._unit_length = getattr(given, "similarity_fn_name", None) not in _DOT_PRODUCTS
     self._calling = threading.Lock()
-    parts = [self._embed(f, _PROBES) for f in (self._encode_document, self._encode_query)]
-    if parts[0].shape != parts[1].shape:
-      widths = " and of ".join(str(part.shape[1]) for part in parts)
-      raise ValueError(f"the encoder's passages and questions have vectors of {widths} numbers")
-    self.probes_PxE = np.concatenate(parts)
+    # Several at once and one alone, as passages and questions are later.
+    documents = [
+      self._embed(self._encode_document, texts) for texts in (_PROBES[:-1], _PROBES[-1:])
+    ]
+    questions = [self._embed(self._encode_query, [text]) for text in _PROBES]
+    widths = dict.fromkeys(part.shape[1] for part in documents + questions)
+    if len(widths) > 1:
+      several = " and of ".join(map(str, widths))
+      raise ValueError(f"the encoder's passages and questions have vectors of {several} numbers")
+    self.probes_PxE = np.concatenate(documents + questions)
 
   def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
     """Returns the float32 embeddings `[N, E]` of titles and texts."""
@@ -79,10 +102,12 @@ class TextEncoder:
   def _embed(self, encode: Callable[[list[str]], Any], texts: Sequence[str]) -> np.ndarray:
     with self._calling:  # tokenizers of Hugging Face cannot be called by two threads
       returned = encode([*texts])
-    if hasattr(returned, "detach"):  # a tensor of PyTorch, on any device and in any precision
-      returned = returned.detach().cpu().float()
     try:
-      vectors = np.array(returned if hasattr(returned, "__len__") else [*returned], np.float32)
+      several = hasattr(returned, "__array__") or hasattr(returned, "detach")
+      vectors = _array(returned) if several else np.asarray([_array(each) for each in returned])
+      if vectors.dtype.kind in "cSUmM":
+        raise TypeError(f"it is of {vectors.dtype}")
+      vectors = vectors.astype(np.float64)
     except (TypeError, ValueError) as error:
       raise ValueError(
         f"the encoder returned {type(returned).__name__} for {len(texts)} texts, which is no array "
@@ -92,15 +117,24 @@ class TextEncoder:
     if vectors.ndim != 2 or not vectors.size or vectors.shape != (len(texts), *width):
       raise ValueError(
         f"the encoder returned an array {[*vectors.shape]} for {len(texts)} texts; it has to be "
-        f"[{len(texts)}, {width[0] if len(width) == 1 else 'E'}], a vector for each"
+        f"[{len(texts)}, {width[0] if width and width[0] else 'E'}], a vector for each"
       )
+    if self._unit_length:
+      for norm in (np.inf, 2):  # squares of numbers far from 1 may not be in float64
+        sizes = np.linalg.norm(vectors, norm, axis=1, keepdims=True)
+        vectors = vectors / np.where(sizes > 0, sizes, 1)
+    with np.errstate(over="ignore"):
+      vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
       bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0]
       raise ValueError(f"the encoder returned NaN or infinity for {texts[bad]!r:.60}")
-    if self._unit_length:
-      norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-      vectors /= np.where(norms > 0, norms, 1)
     return vectors
+
+
+def _array(returned: Any) -> np.ndarray:
+  """Returns what an encoder returned as an array, also a tensor of PyTorch on any device."""
+  is_tensor = hasattr(returned, "detach")
+  return np.asarray(returned.detach().cpu().float() if is_tensor else returned)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -91,6 +91,23 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
   assert len(read_run(tmp_path / "sample" / "run.trec")) == 1
 
 
+def test_a_query_that_is_a_document_is_not_among_what_it_finds(tmp_path, collection):
+  queries = [{"_id": "plates", "text": DOCUMENTS["plates"]}, {"_id": "heat", "text": "warm wing"}]
+  (tmp_path / "queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
+  (tmp_path / "qrels.tsv").write_text(
+    "query-id\tcorpus-id\tscore\nplates\twings\t1\nheat\theat\t1\n"
+  )
+  evaluate(
+    questions=str(tmp_path / "queries.jsonl"),
+    qrels=str(tmp_path / "qrels.tsv"),
+    asking=Asking(recall_at=(1, 2)),
+    sources=bm25_over(collection / "passages"),
+    output=str(tmp_path / "run"),
+  )
+  run = read_run(tmp_path / "run" / "run.trec")
+  assert {*run["plates"]} == {"wings", "heat"} == {*run["heat"]}
+
+
 def test_relevant_documents_that_the_corpus_lacks_are_told(tmp_path, collection, caplog):
   twice = "q1\twings\t2\n"
   more = "q1\tgone\t1\nq2\tlost\t2\nq2\tnot_relevant\t0\n"

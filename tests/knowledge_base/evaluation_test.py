@@ -48,6 +48,29 @@ def test_a_judged_collection_measures_each_ranking(encoder, collection, tmp_path
   assert "3 questions" in repr(evaluation) and "fused - words" in repr(evaluation)
 
 
+def test_a_query_that_is_a_document_is_not_ranked_but_one_of_the_same_number_is(tmp_path):
+  text = "Cats should be kept indoors for their safety. " * 30  # several passages
+  documents = [
+    {"id": "1", "title": "Cats", "text": text},
+    {"id": "2", "text": "Cats should be free outdoors."},
+    {"id": "3", "text": "Bread and butter."},
+  ]
+  folder = tmp_path / "collection"
+  (folder / "qrels").mkdir(parents=True)
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en", passage_words=50)
+  for query, relevant, expected in [
+    ({"_id": "1", "text": text}, "2", 1),
+    ({"_id": "1", "text": f"Cats {text}"}, "2", 1),
+    ({"_id": "1", "text": "cats indoors"}, "1", 1),  # numbered likewise by chance
+    ({"_id": "4", "text": text}, "1", 1),
+  ]:
+    (folder / "queries.jsonl").write_text(json.dumps(query))
+    (folder / "qrels" / "test.tsv").write_text(
+      f"query-id\tcorpus-id\tscore\n{query['_id']}\t{relevant}\t1\n{query['_id']}\t3\t0"
+    )
+    assert base.evaluate(folder).figures["words"]["mrr@10"] == expected, query
+
+
 def test_questions_need_a_passage_with_the_answer_in_whole_tokens(tmp_path):
   base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
   asked = [

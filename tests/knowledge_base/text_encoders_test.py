@@ -6,7 +6,9 @@ import pickle
 import threading
 import time
 
+import ml_dtypes
 import numpy as np
+import pandas
 import pytest
 
 from realm_jax import main
@@ -153,11 +155,17 @@ def test_an_encoder_is_refused_where_there_is_none(tmp_path):
   [
     (lambda texts: letters(texts)[0], r"an array \[26\] for 3 texts"),
     (lambda texts: letters(texts)[:1], r"an array \[1, 26\] for 3 texts"),
-    (lambda texts: letters(texts)[:, :0], r"an array \[3, 0\]"),
+    (lambda texts: letters(texts)[:, :0], r"an array \[3, 0\] for 3 texts; it has to be \[3, E\]"),
     (lambda texts: letters(texts) / 0.0, "NaN or infinity for 'Moss"),
     (lambda texts: ["a"] * len(texts), "returned list for 3 texts, which is no array"),
     (lambda texts: None, "returned NoneType"),
     (lambda texts: [[1.0]] + [[1.0, 2.0]] * (len(texts) - 1), "no array of numbers"),
+    (lambda texts: [["1", "2"]] * len(texts), "no array of numbers"),
+    (lambda texts: {"embeddings": letters(texts)}, "returned dict"),
+    (lambda texts: "abc", "returned str"),
+    (lambda texts: letters(texts) + 1j, "complex128"),
+    (lambda texts: np.squeeze(letters(texts)), r"an array \[26\] for 1 texts"),
+    (lambda texts: letters(texts)[:, : 20 + len(texts)], "vectors of 23 and of 21 numbers"),
   ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
@@ -167,6 +175,43 @@ def test_what_is_no_vector_for_each_text_is_refused_and_nothing_is_left(
   with pytest.raises(ValueError, match=message):
     KnowledgeBase.create(tmp_path / "kb", SEA, encoder=returned, **SETTINGS)
   assert len(KnowledgeBase.create(tmp_path / "kb", SEA, **SETTINGS)) == 3
+
+
+@pytest.mark.parametrize(
+  "form",
+  [
+    lambda vectors: vectors.astype(np.float16),
+    lambda vectors: vectors.astype(ml_dtypes.bfloat16),
+    lambda vectors: vectors * 1e-30,
+    lambda vectors: vectors * 1e-300,
+    lambda vectors: vectors * 1e300,
+    lambda vectors: vectors.astype(np.int16),
+    lambda vectors: np.asfortranarray(vectors),
+    lambda vectors: [*vectors],
+    lambda vectors: (tuple(vector) for vector in vectors),
+    lambda vectors: [Tensor(vector) for vector in vectors],
+    lambda vectors: pandas.DataFrame(vectors),
+    lambda vectors: [pandas.Series(vector) for vector in vectors],
+  ],
+)
+def test_vectors_of_any_form_and_size_are_the_same(tmp_path, form):
+  base = KnowledgeBase.create(tmp_path / "kb", SEA, encoder=lambda t: form(letters(t)), **SETTINGS)
+  assert by_id(KnowledgeBase(base.path, encoder=letters).search("zzz", k=9)) == pytest.approx(
+    by_id(
+      KnowledgeBase.create(tmp_path / "same", SEA, encoder=letters, **SETTINGS).search("zzz", k=9)
+    ),
+    abs=1e-2,
+  )
+
+
+def test_an_encoder_that_reads_less_of_long_texts_is_another(tmp_path):
+  def first_words(most):
+    return lambda texts: letters([" ".join(text.split()[:most]) for text in texts])
+
+  base = KnowledgeBase.create(tmp_path / "kb", SEA, encoder=first_words(256), **SETTINGS)
+  for most in (16, 64, 128, 512):
+    with pytest.raises(ValueError, match="of their length away"):
+      KnowledgeBase(base.path, encoder=first_words(most))
 
 
 def test_vectors_that_change_their_width_later_are_refused(tmp_path):
@@ -180,22 +225,30 @@ def test_vectors_that_change_their_width_later_are_refused(tmp_path):
   assert len(base) == 3
 
 
+class Tensor:
+  """Has what a tensor of PyTorch with a gradient has, which is no array before `detach`."""
+
+  def __init__(self, values, *, detached=False):
+    self.values, self.detached = values, detached
+
+  def detach(self):
+    return Tensor(self.values, detached=True)
+
+  def cpu(self):
+    return self
+
+  float = cpu
+
+  def __len__(self):
+    return len(self.values)
+
+  def __array__(self, dtype=None, copy=None):
+    if not self.detached:
+      raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+    return np.asarray(self.values, dtype)
+
+
 def test_a_tensor_is_taken_from_its_device(tmp_path):
-  class Tensor:
-    def __init__(self, values):
-      self.values = values
-
-    def detach(self):
-      return self
-
-    cpu = float = detach
-
-    def __len__(self):
-      return len(self.values)
-
-    def __array__(self, dtype=None, copy=None):
-      return np.asarray(self.values, dtype)
-
   base = KnowledgeBase.create(tmp_path / "kb", SEA, encoder=lambda t: Tensor(letters(t)))
   assert KnowledgeBase(base.path, encoder=letters).search("zzz", k=1)
 
@@ -212,7 +265,7 @@ def test_it_is_called_by_one_thread_at_a_time_and_in_batches(tmp_path):
 
   documents = [{"id": str(n), "text": f"Moss {n}."} for n in range(200)]
   base = KnowledgeBase.create(tmp_path / "kb", documents, encoder=encode, **SETTINGS)
-  assert max(sizes) <= 64 and sum(sizes) <= 200 + 6
+  assert max(sizes) <= 64 and sum(sizes) <= 200 + 8
   failed = []
 
   def search():
@@ -262,7 +315,7 @@ def test_an_interrupted_creation_goes_on_if_the_encoder_is_the_same(tmp_path, mo
     return encode
 
   with pytest.raises(KeyboardInterrupt):
-    KnowledgeBase.create(tmp_path / "kb", documents, encoder=encoder(1, most=30), language="en")
+    KnowledgeBase.create(tmp_path / "kb", documents, encoder=encoder(1, most=32), language="en")
   embedded.clear()
   again = encoder(1.00001 if same else 2, most=999)  # as on another device
   base = KnowledgeBase.create(tmp_path / "kb", documents, encoder=again, language="en")

@@ -14,7 +14,7 @@ from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
 Features = dict[str, np.ndarray]
 Masking = Literal["salient_span", "random_span", "random_token", "passage_tokens"]
 # Changes when tasks make other examples from a seed, or their iterators have other positions.
-PIPELINE = 3
+PIPELINE = 4
 # Why examples could not be masked, in the order of the pipeline's counts.
 REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
 

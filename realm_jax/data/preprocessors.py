@@ -31,6 +31,25 @@ _REMOVAL_RATE = 0.9  # the rest teaches that matching words count (Lee et al. 20
 _PASSAGES_AT_ONCE = 64  # of one operation
 
 
+def _map_with_seeds(num_seeds: int):
+  """Maps a function of a batch and a list of so many seeds over a dataset.
+
+  SeqIO's seeds depend on the seed of the task and change from batch to batch, so in each epoch, but
+  all streams have the same ones. These also depend on the batch's first passage.
+  """
+
+  def decorate(fn):
+    @seqio.map_over_dataset(num_seeds=num_seeds)
+    def mapped(batch, **seeds):
+      pairs = tf.reshape(tf.stack([*seeds.values()]), [num_seeds, 2])
+      passage = tf.cast(batch["uid"][0], pairs.dtype)
+      return fn(batch, tf.unstack(tf.bitwise.bitwise_xor(pairs, passage)))
+
+    return mapped
+
+  return decorate
+
+
 def parse_passages(dataset: tf.data.Dataset) -> tf.data.Dataset:
   """Parses serialized tagged examples in batches."""
   description = tagged_examples.feature_description()
@@ -39,8 +58,8 @@ def parse_passages(dataset: tf.data.Dataset) -> tf.data.Dataset:
   )
 
 
-@seqio.map_over_dataset(num_seeds=1)
-def draw_salient_span(passages, seed):
+@_map_with_seeds(1)
+def draw_salient_span(passages, seeds):
   """Draws one of the salient spans that lie within a sentence, uniformly, and its sentence.
 
   Adds `sentence` (string), `mask_start`, `mask_limit` (bytes of the sentence) and `rejection`.
@@ -52,7 +71,7 @@ def draw_salient_span(passages, seed):
     span_limits_BxS[..., tf.newaxis] <= limits_BxX[:, tf.newaxis]
   )
   candidates_BxS = tf.reduce_any(inside_BxSxX, axis=2)
-  drawn_B = _draw(candidates_BxS, seed)
+  drawn_B = _draw(candidates_BxS, seeds[0])
   sentence_B = tf.argmax(tf.cast(_at(inside_BxSxX, drawn_B), tf.int32), axis=1)
   start_B = _at(starts_BxX, sentence_B)
   return {
@@ -64,11 +83,11 @@ def draw_salient_span(passages, seed):
   }
 
 
-@seqio.map_over_dataset(num_seeds=1)
-def draw_sentence(passages, seed):
+@_map_with_seeds(1)
+def draw_sentence(passages, seeds):
   """Draws one sentence uniformly; adds `sentence` and `rejection`."""
   starts_BxX, limits_BxX = _sentence_bounds(passages)
-  drawn_B = _draw(limits_BxX >= 0, seed)
+  drawn_B = _draw(limits_BxX >= 0, seeds[0])
   sentences = _slice(passages["text"], _at(starts_BxX, drawn_B), _at(limits_BxX, drawn_B))
   return _unmasked(passages, sentences)
 
@@ -114,10 +133,10 @@ def mask_span(dataset: tf.data.Dataset, *, tokenizer: WordPieceTokenizer) -> tf.
 def mask_random_span(dataset: tf.data.Dataset, *, tokenizer: WordPieceTokenizer) -> tf.data.Dataset:
   """Masks a span of geometric length at a random place (section 4.3, "random span masks")."""
 
-  @seqio.map_over_dataset(num_seeds=1)
-  def mask(batch, seed):
+  @_map_with_seeds(1)
+  def mask(batch, seeds):
     total_B = _lengths(batch["ids"])
-    uniform_2xB = tf.random.stateless_uniform([2, tf.size(total_B)], seed)
+    uniform_2xB = tf.random.stateless_uniform([2, tf.size(total_B)], seeds[0])
     length_B = 1 + tf.cast(
       tf.math.log1p(-uniform_2xB[0]) / tf.math.log(1.0 - _RANDOM_SPAN_STOP_PROBABILITY), tf.int32
     )
@@ -137,7 +156,7 @@ def mask_random_tokens(
 ) -> tf.data.Dataset:
   """Masks 15 % of the wordpieces, at least one: 80 % as `[MASK]`, 10 % random, 10 % kept (BERT)."""
 
-  @seqio.map_over_dataset(num_seeds=3)
+  @_map_with_seeds(3)
   def mask(batch, seeds):
     ids_BxL = batch["ids"]
     shape = tf.shape(ids_BxL)
@@ -166,10 +185,10 @@ def crop(dataset: tf.data.Dataset, sequence_length) -> tf.data.Dataset:
   """Keeps as many successive wordpieces as a query holds, from a random place."""
   most = sequence_length["query"] - 2
 
-  @seqio.map_over_dataset(num_seeds=1)
-  def cropped(batch, seed):
+  @_map_with_seeds(1)
+  def cropped(batch, seeds):
     spare_B = tf.maximum(_lengths(batch["ids"]) - most, 0)
-    uniform_B = tf.random.stateless_uniform(tf.shape(spare_B), seed)
+    uniform_B = tf.random.stateless_uniform(tf.shape(spare_B), seeds[0])
     start_B = tf.cast(uniform_B * tf.cast(spare_B + 1, tf.float32), tf.int32)
     padded_BxL = tf.pad(batch["ids"], [[0, 0], [0, most]])
     kept_BxL = start_B[:, tf.newaxis] + tf.range(most)
@@ -250,7 +269,7 @@ def build_inverse_cloze(
   the salient spans of the query by `[MASK]`, as in pre-training, so that they do not give it away.
   """
 
-  @seqio.map_over_dataset(num_seeds=2)
+  @_map_with_seeds(2)
   def build(passages, seeds):
     starts, limits = passages["sentence_byte_start"], passages["sentence_byte_limit"]
     num_B = starts.row_lengths()

@@ -2,21 +2,27 @@
 
 Each `tf.train.Example` is one passage: `title`, `text` (bytes), `uid` (int64), and byte offsets
 into `text`: `sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit`
-(int64 lists). TensorFlow is imported only where records are read or written, so that jobs can
-import this module without it.
+(int64 lists). They lie in the order of a hash of their content, which is random, so any stretch of
+a file is a sample of the corpus. TensorFlow is imported only where records are read or written, so
+that jobs can import this module without it.
 """
 
 import dataclasses
 import hashlib
+import heapq
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 from realm_jax.corpus.chunking import Passage
 from realm_jax.corpus.input_files import input_files
 from realm_jax.foundations import object_store
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"
+_SORT_BYTES = 2**27
+_HASH_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,29 +37,50 @@ class TaggedPassage:
 
 
 class TaggedExampleWriter:
-  """Writes tagged passages round-robin into a fixed number of shards.
+  """Writes tagged passages in the order of their hash, round-robin into a number of shards.
+
+  Examples above `sort_bytes` wait in sorted temporary files, so memory is bounded.
 
   Raises:
     ValueError: If `num_shards` is below 1.
   """
 
-  def __init__(self, directory: str | os.PathLike, *, num_shards: int):
+  def __init__(
+    self, directory: str | os.PathLike, *, num_shards: int, sort_bytes: int = _SORT_BYTES
+  ):
     if num_shards < 1:
       raise ValueError(f"num_shards={num_shards}; write at least one")
-    self._writers = [
-      _open_writer(os.path.join(directory, f"examples-{i:05d}-of-{num_shards:05d}.tfrecord.gz"))
-      for i in range(num_shards)
-    ]
-    self._written = 0
+    self._directory, self._num_shards, self._sort_bytes = directory, num_shards, sort_bytes
+    self._runs: list[IO[bytes]] = []
+    self._waiting: list[tuple[bytes, bytes]] = []
+    self._num_bytes = 0
 
   def write(self, example: bytes) -> None:
     """Adds a passage that `serialize` turned into bytes."""
-    self._writers[self._written % len(self._writers)].write(example)
-    self._written += 1
+    self._waiting.append((hashlib.blake2b(example, digest_size=_HASH_BYTES).digest(), example))
+    self._num_bytes += len(example)
+    if self._num_bytes > self._sort_bytes:
+      run = tempfile.TemporaryFile(dir=self._directory)
+      for key, example in sorted(self._waiting):
+        run.write(key + len(example).to_bytes(4) + example)
+      self._runs.append(run)
+      self._waiting, self._num_bytes = [], 0
 
   def close(self) -> None:
-    for writer in self._writers:
-      writer.close()
+    """Writes the shards."""
+    names = (f"examples-{i:05d}-of-{self._num_shards:05d}" for i in range(self._num_shards))
+    writers = [_open_writer(os.path.join(self._directory, f"{name}.tfrecord.gz")) for name in names]
+    merged = heapq.merge(*map(_read_run, self._runs), sorted(self._waiting))
+    for number, (_, example) in enumerate(merged):
+      writers[number % self._num_shards].write(example)
+    for file in (*writers, *self._runs):
+      file.close()
+
+
+def _read_run(run: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+  run.seek(0)
+  while key := run.read(_HASH_BYTES):
+    yield key, run.read(int.from_bytes(run.read(4)))
 
 
 def feature_description() -> dict:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.passage_store import SPECIAL_TOKENS_PER_PASSAGE, passage_uid
+from realm_jax.corpus.passage_store import BODY_SHARE, SPECIAL_TOKENS_PER_PASSAGE, passage_uid
 from realm_jax.foundations import choices
 from realm_jax.text.languages import language_of
 from realm_jax.text.segmentation import sentence_spans
@@ -130,10 +130,10 @@ def chunk_sentences(
     Chunks that, without their overlaps, concatenate to the wordpieces of all sentences.
   """
   budget = config.max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - title_length
-  if budget < config.max_passage_length // 4:
+  if budget < config.max_passage_length // BODY_SHARE:
     # If the title leaves too little room, the encoder's input truncates the title, not the body.
     counts["long_titles"] += 1
-    budget = config.max_passage_length // 4
+    budget = config.max_passage_length // BODY_SHARE
   sentences = [sentence for sentence in sentences if len(sentence.ids)]
   pack = _pack_words if config.unit == "words" else _pack_sentences
   return pack(sentences, budget, config, counts)

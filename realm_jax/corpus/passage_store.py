@@ -25,6 +25,7 @@ from realm_jax.text.wordpieces import Tokenizer, WordPieces
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1
 SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
+BODY_SHARE = 4  # a title leaves the body one wordpiece of so many
 _RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids", "documents")
 
 # With the tagged examples, the vocabulary, and the index of BM25 that is made when it is needed.

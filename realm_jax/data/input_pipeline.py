@@ -9,6 +9,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from realm_jax.corpus.passage_store import BODY_SHARE, SPECIAL_TOKENS_PER_PASSAGE
 from realm_jax.data.batches import REJECTIONS, Batches, Features, Shard, TooFewExamplesError
 
 _POSITION = "iterator"
@@ -216,9 +217,10 @@ class PairConverter(_PaddingConverter):
     self._cls_id, self._sep_id = cls_id, sep_id
 
   def _make(self, features, lengths: Mapping[str, int]):
-    room = lengths["passage"] - 3
-    title = features["title"][:room]
-    body = features["body"][: room - tf.size(title)]
+    length, body = lengths["passage"], features["body"]
+    room = length - SPECIAL_TOKENS_PER_PASSAGE
+    title = features["title"][: room - tf.minimum(tf.size(body), length // BODY_SHARE)]
+    body = body[: room - tf.size(title)]
     return {
       "query": features["query"],
       "passage": tf.concat([[self._cls_id], title, [self._sep_id], body, [self._sep_id]], 0),

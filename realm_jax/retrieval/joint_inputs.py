@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import Passages
+from realm_jax.corpus.passage_store import BODY_SHARE, SPECIAL_TOKENS_PER_PASSAGE, Passages
 from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
 
 
@@ -32,10 +32,13 @@ def gather(
 def passage_tokens(store: Passages, ids: np.ndarray, *, length: int) -> Tokens:
   """Returns `[CLS] title [SEP] body [SEP]` of each id; a negative id gives the null passage.
 
-  The title is truncated to the length minus special tokens, the body to what remains.
+  The title is truncated, leaving the body a quarter of the length if it needs it, and the body to
+  what remains.
   """
-  rows = ids.reshape(-1)
-  titles, title_lengths = _rows_or_nothing(store.title_ids, rows, length - 3)
+  rows, room = ids.reshape(-1), length - SPECIAL_TOKENS_PER_PASSAGE
+  titles, title_lengths = _rows_or_nothing(store.title_ids, rows, room)
+  _, body_lengths = _rows_or_nothing(store.body_ids, rows, length // BODY_SHARE)
+  title_lengths = np.minimum(title_lengths, room - body_lengths)
   tokens = np.zeros((len(rows), length), np.int32)
   tokens[:, 0] = store.metadata.cls_id
   _place(tokens, titles, title_lengths, at=np.ones_like(title_lengths))

@@ -69,7 +69,8 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
   stem = os.path.basename(name).rpartition(".")[0]
   named = []
   for number, record in enumerate(records, 1):
-    record = {**record, "id": str(record.get("id") or f"{stem}-{number}")}
+    id = record.get("id")
+    record = {**record, "id": f"{stem}-{number}" if questions.is_missing(id) else str(id)}
     try:
       questions.from_record(record, number=number)
     except ValueError as error:
@@ -82,8 +83,7 @@ def _of_lines(text: str) -> Iterator[dict]:
   for line in text.split("\n"):
     if line.strip():
       record = json.loads(line)
-      answer = record["answer"]
-      yield {**record, "answer": [answer] if isinstance(answer, str) else list(answer)}
+      yield {**record, "answer": [*questions.answer_texts(record["answer"])]}
 
 
 def _of_table(text: str) -> Iterator[dict]:

@@ -4,8 +4,10 @@ Of retrieval test collections, BEIR (Thakur et al. 2021) has `queries.jsonl` and
 TREC's qrels have four columns.
 """
 
+import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -22,7 +24,8 @@ from realm_jax.text.wordpieces import MASK, Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
 _FORMAT = (
-  "write `question` and `answer` (a string or a list of strings), or, for a masked sentence, "
+  "write `question` and `answer` (a string, a list of strings, or an object with `value` and "
+  "`aliases` or with `text`), or, for a masked sentence, "
   "`text`, `spans` (one, [[start, limit]] in bytes) and `answer`"
 )
 
@@ -72,9 +75,10 @@ class Question:
 def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> list[Question]:
   """Reads questions or masked sentences from JSON Lines, plain or gzip.
 
-  A question has `question` and `answer` (a string or a list of strings), and may have `regex`. A
-  masked sentence has `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`.
-  If its directory has a manifest, the file must match it.
+  A question has `question` and `answer` (see `answer_texts`), and may have `regex`. A masked
+  sentence has `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`. Null
+  and NaN are read as missing, and a repeated `id` gets a number, `ID-2`. If its directory has a
+  manifest, the file must match it.
 
   Raises:
     FileNotFoundError: If the file is missing.
@@ -106,7 +110,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
   if len({question.span is None for question in questions}) > 1:
     raise ValueError(f"{path} mixes questions with masked sentences; split it into two files")
   _check_manifest(path, digest, len(questions))
-  return questions
+  return _with_own_ids(questions)
 
 
 def sampled(questions: list[Question], limit: int | None) -> list[Question]:
@@ -141,8 +145,7 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
     else:
       text, (start, limit) = record["text"], record["spans"][0]
       span = start, limit
-    answers = record["answer"] if answers_known else record.get("answer", ())
-    answers = (answers,) if isinstance(answers, str) else tuple(answers)
+    answers = answer_texts(record["answer"] if answers_known else record.get("answer"))
     empty = not all(part.strip() for part in (text, *answers))
   except (AttributeError, LookupError, TypeError, ValueError) as error:
     raise ValueError(f"{str(record)[:80]}; {_FORMAT}") from error
@@ -154,19 +157,60 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
     raise ValueError("it has half of a surrogate pair, which is not Unicode") from error
   if answers_known and not answers:
     raise ValueError("it has no answer")
-  regex = bool(record.get("regex", False))
+  regex = False if is_missing(record.get("regex")) else record["regex"]
+  if not isinstance(regex, bool):
+    raise ValueError(f"`regex` is {regex!r}; write true or false")
   for answer in answers if regex else ():
     compile_answer(answer)
   return Question(
-    id=str(record.get("id", number)),
+    id=str(number if is_missing(record.get("id")) else record["id"]),
     text=text,
     answers=answers,
     regex=regex,
     span=span,
-    passage=record.get("passage", ""),
-    group=record.get("kind", ""),
+    passage="" if is_missing(record.get("passage")) else record["passage"],
+    group="" if is_missing(record.get("kind")) else str(record["kind"]),
     record=record,
   )
+
+
+def answer_texts(answer) -> tuple[str, ...]:
+  """Returns the answers in a record's `answer`; none if it is missing.
+
+  It is a text, a list of them, or an object as in the hub's TriviaQA (`value`, `aliases`) and SQuAD
+  (`text`).
+
+  Raises:
+    TypeError: If it is none of them.
+  """
+  if isinstance(answer, Mapping):
+    known = [answer[name] for name in ("value", "aliases", "text") if name in answer]
+    if not known:
+      raise TypeError(f"an object of {', '.join(answer)}")
+    return tuple(dict.fromkeys(itertools.chain(*map(answer_texts, known))))
+  if is_missing(answer):
+    return ()
+  return (answer,) if isinstance(answer, str) else tuple(answer)
+
+
+def is_missing(value) -> bool:
+  """Returns whether a field of a record has no value, as tables write it: null, NaN or no text."""
+  return value is None or value == "" or value != value
+
+
+def _with_own_ids(questions: Sequence[Question]) -> list[Question]:
+  """Returns questions whose ids differ: metrics and files of other programs go by them."""
+  taken, seen = {question.id for question in questions}, collections.Counter[str]()
+  kept = []
+  for question in questions:
+    id = question.id
+    seen[question.id] += 1
+    while seen[question.id] > 1 and id in taken:
+      id = f"{question.id}-{seen[question.id]}"
+      seen[question.id] += id in taken
+    taken.add(id)
+    kept.append(dataclasses.replace(question, id=id))
+  return kept
 
 
 def _check_manifest(path: str, digest: str, num_questions: int) -> None:
@@ -235,6 +279,8 @@ def read_queries(path: str | os.PathLike, judgements: Judgements) -> list[Questi
       continue
     try:
       record = json.loads(line)
+      if is_missing(record["_id"]):
+        raise ValueError("no id")
       query = Question(id=str(record["_id"]), text=record["text"], answers=())
       query.text.encode()
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -15,12 +15,12 @@ import numpy as np
 from realm_jax.answering.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import answers
-from realm_jax.data.questions import Question
+from realm_jax.data.questions import Question, is_missing
 from realm_jax.evaluation.answer_matching import AnswerMatcher, match_answers
 from realm_jax.evaluation.document_ranking import Run, run_text
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
-from realm_jax.foundations import choices, object_store, progress
+from realm_jax.foundations import choices, progress, text_files
 from realm_jax.text import languages as text_languages
 
 Format = Literal["dpr", "trec"]
@@ -292,34 +292,34 @@ def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> 
 
   A line identifies its question by `id`, `question` or both, which must agree; the `question` of a
   masked sentence is its masked text. Its metrics are those written by `realm evaluate` (`figures`),
-  or else those of `prediction`, another program's answer.
+  or else those of `prediction`, another program's answer, null if it has none.
 
   Raises:
-    ValueError: If a line is not a prediction, or none of the questions is predicted.
+    ValueError: If a line is not a prediction or contradicts another, or none of the questions is
+      predicted.
   """
   by_id: dict[str, dict] = {}
   by_text: dict[str, dict] = {}
-  with object_store.absolute(path).open("rb") as file:
-    for number, line in enumerate(file, 1):
-      try:
-        record = json.loads(line)
-        if "figures" not in record:
-          record["prediction"] = str(record["prediction"])
-        if "id" in record:
-          by_id[str(record["id"])] = record
-        if "question" in record or "id" not in record:
-          by_text[str(record["question"])] = record
-      except (ValueError, KeyError, TypeError) as error:
-        shown = line[:80].decode(errors="replace").rstrip()
-        raise ValueError(
-          f"{os.fspath(path)}, line {number} is not a prediction: {shown}; write JSON with "
-          "`prediction`, and `question` or `id`"
-        ) from error
+  for number, line in enumerate(text_files.read_lines(path), 1):
+    if not line.strip():
+      continue
+    try:
+      record = _prediction(json.loads(line))
+      id, text = record["id"], record["question"]
+      before = by_id.get(id) if id else by_text.get(text)
+      if before is not None and before != record and before["question"] == text:
+        raise ValueError("another prediction of the same question")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} is not a prediction: {line[:80]}; write JSON with "
+        f"`prediction` (a text or null), and `question` or `id`, once a question ({error})"
+      ) from error
+    by_id[id] = by_text[text] = record
 
   def find(question: Question) -> dict:
     record = by_id.get(question.id)
     # Ids are often line numbers, which differ between files.
-    if record is not None and record.get("question", question.masked_text) == question.masked_text:
+    if record is not None and record["question"] in ("", question.masked_text):
       return record
     return by_text.get(question.masked_text, {})
 
@@ -341,3 +341,20 @@ def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> 
     scores=scores,
     questions=questions,
   )
+
+
+def _prediction(record: dict) -> dict:
+  """Returns a prediction with its `id` and `question`, "" if missing, and text or `figures`."""
+  id, question = ("" if is_missing(v) else str(v) for v in map(record.get, ("id", "question")))
+  if not id and not question:
+    raise ValueError("neither `id` nor `question`")
+  if "figures" in record:
+    figures = {name: float(value) for name, value in record["figures"].items()}
+    if not np.isfinite([*figures.values()]).all():
+      raise ValueError("metrics that are no numbers")
+    return {"id": id, "question": question, "figures": figures}
+  prediction = record["prediction"]
+  prediction = "" if is_missing(prediction) else prediction
+  if isinstance(prediction, bool) or not isinstance(prediction, str | int | float):
+    raise ValueError(f"`prediction` is {prediction!r}")
+  return {"id": id, "question": question, "prediction": str(prediction)}

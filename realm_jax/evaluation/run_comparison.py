@@ -1,5 +1,6 @@
 """Compares two evaluations question by question, on one or several sets of questions."""
 
+import collections
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,15 +86,20 @@ def _columns(records: Iterable[Mapping[str, float]]) -> Scores:
   return {name: np.array([record[name] for record in (first, *others)]) for name in first}
 
 
-def _read(directory: str) -> Mapping[str, Mapping[str, float]]:
-  """Returns the metrics of each question by its id."""
+def _read(directory: str) -> Mapping[tuple, Mapping[str, float]]:
+  """Returns the metrics of each question by its id and text, in order if several have the same."""
   path = os.path.join(directory, "predictions.jsonl")
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(
       f"no {path}; give an --output of `realm evaluate` on the same questions"
     )
   try:
-    records = [json.loads(line) for line in text_files.read_lines(path) if line]
-    return {str(record["id"]): record["figures"] for record in records}
+    records = [json.loads(line) for line in text_files.read_lines(path) if line.strip()]
+    found, seen = {}, collections.Counter()
+    for record in records:
+      key = (str(record["id"]), record.get("question"))
+      found[*key, seen[key]] = record["figures"]
+      seen[key] += 1
+    return found
   except (ValueError, KeyError, TypeError) as error:
     raise ValueError(f"{path} is not what `realm evaluate` writes: {error!r}") from error

@@ -32,10 +32,10 @@ QAS = [
     (
       "q.jsonl",
       '{"question": "who?", "answer": "he", "kind": "k"}\n\n'
-      '{"id": 3, "question": "a", "answer": ["b"]}',
+      '{"id": 0, "question": "a", "answer": ["b"]}',
       [
         {"id": "q-1", "question": "who?", "answer": ["he"], "kind": "k"},
-        {"id": "3", "question": "a", "answer": ["b"]},
+        {"id": "0", "question": "a", "answer": ["b"]},
       ],
     ),
     (

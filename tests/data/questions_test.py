@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import math
 
 import pytest
 
@@ -56,6 +57,50 @@ def test_questions_are_read(tmp_path):
   assert (second.passage, second.group) == ("a b", "town")
 
 
+def as_json_lines(path, records):
+  path.write_text("\n".join(map(json.dumps, records)))
+  return path
+
+
+@pytest.mark.parametrize(
+  ("answer", "texts"),
+  [
+    ("a", ("a",)),
+    (["a", "b"], ("a", "b")),
+    ({"value": "a", "aliases": ["b", "a"], "normalized_value": "c"}, ("a", "b")),
+    ({"text": ["a", "b", "a"], "answer_start": [1, 5, 9]}, ("a", "b")),
+    ({"text": "a"}, ("a",)),
+  ],
+)
+def test_answers_are_read_as_datasets_write_them(tmp_path, answer, texts):
+  path = as_json_lines(tmp_path / "q.jsonl", [{"question": "q?", "answer": answer}])
+  assert read_questions(path)[0].answers == texts
+  assert read_raw(path)[0]["answer"] == [*texts]
+
+
+@pytest.mark.parametrize(
+  ("ids", "found"),
+  [
+    ([None, math.nan, "", None], ["1", "2", "3", "4"]),
+    ([0, 1], ["0", "1"]),
+    (["a", "a", "b", "a"], ["a", "a-2", "b", "a-3"]),
+    (["a", "a", "a-2", "a"], ["a", "a-3", "a-2", "a-4"]),
+    ([2, None], ["2", "2-2"]),
+  ],
+)
+def test_each_question_has_an_id_of_its_own(tmp_path, ids, found):
+  records = [{"id": id, "question": f"{n}?", "answer": "a"} for n, id in enumerate(ids)]
+  questions = read_questions(as_json_lines(tmp_path / "q.jsonl", records))
+  assert [question.id for question in questions] == found
+
+
+def test_fields_without_a_value_are_missing(tmp_path):
+  nothing = {"regex": math.nan, "passage": None, "kind": math.nan}
+  records = [{"question": "q?", "answer": "a", **nothing}]
+  (found,) = read_questions(as_json_lines(tmp_path / "q.jsonl", records))
+  assert (found.regex, found.passage, found.group) == (False, "", "")
+
+
 @pytest.mark.parametrize(
   ("content", "message"),
   [
@@ -64,6 +109,11 @@ def test_questions_are_read(tmp_path):
     ("nothing", r"line 1 is not JSON \(Expecting value at column 1\); write `question` and"),
     ('{"text": "a", "spans": [[0]], "answer": "a"}', r"; write `question` and"),
     ('{"question": "a", "answer": 5}', r"'answer': 5}; write `question` and"),
+    ('{"question": "a", "answer": {"words": ["b"]}}', r"}}; write `question` and"),
+    ('{"question": "a", "answer": {"text": []}}', r"it has no answer"),
+    ('{"question": "a", "answer": null}', r"it has no answer"),
+    ('{"question": "a", "answer": ["b", null]}', r"; write `question` and"),
+    ('{"question": "a", "answer": "b", "regex": "no"}', r"`regex` is 'no'; write true or false"),
     ("[1]", r"line 1 is not a question: \[1\]; write `question` and"),
   ],
 )

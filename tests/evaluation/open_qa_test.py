@@ -142,6 +142,21 @@ def test_predictions_come_back_with_their_scores(tmp_path, two, two_evaluated):
       0,
       [1, 1],
     ),
+    (  # null or NaN is no answer, even where "None" or "nan" is one; lines may be blank
+      ['{"id": "q1", "prediction": null}', "", '{"id": "q2", "prediction": NaN}', ""],
+      ("q1", "q2"),
+      0,
+      [0, 0],
+    ),
+    (  # equal ids of different questions
+      [
+        '{"id": null, "question": "where?", "prediction": "norway"}',
+        '{"id": null, "question": "w h a t?", "prediction": "oslo fjord"}',
+      ],
+      ("None", "2"),
+      0,
+      [1, 1],
+    ),
     (  # ids that name other questions do not count
       [
         '{"id": "0", "question": "where?", "prediction": "norway"}',
@@ -162,7 +177,17 @@ def test_predictions_of_other_programs_are_scored(lines, ids, missing, exact, tm
 
 
 @pytest.mark.parametrize(
-  "line", ['{"prediction": "Oslo"}', '{"question": "where?"}', "nothing", "[]"]
+  "line",
+  [
+    '{"prediction": "Oslo"}',
+    '{"question": "where?"}',
+    '{"question": "where?", "prediction": "y"}',
+    '{"question": "w h a t?", "prediction": true}',
+    '{"question": "w h a t?", "prediction": ["y"]}',
+    '{"question": "w h a t?", "figures": {"exact_match": NaN}}',
+    "nothing",
+    "[]",
+  ],
 )
 def test_what_is_no_prediction_is_named(tmp_path, two, line):
   path = write(tmp_path / "p.jsonl", '{"question": "where?", "prediction": "x"}', line)

@@ -43,6 +43,17 @@ def test_sets_are_compared_question_by_question_with_holms_correction(tmp_path):
   assert (mean, other_mean) == ("0.5000", "0.0000")
 
 
+def test_equal_ids_are_told_apart_by_their_questions(tmp_path):
+  for name, right in (("one", "ab"), ("other", "c")):
+    (tmp_path / name).mkdir()
+    records = [
+      {"id": "None", "question": q, "figures": {"hits": float(q in right)}} for q in "abcd"[::-1]
+    ]
+    (tmp_path / name / "predictions.jsonl").write_text("\n".join(map(json.dumps, records)))
+  (row,) = rows(compare(str(tmp_path / "one"), str(tmp_path / "other")))
+  assert row[:5] == ["4", "hits", "0.5000", "0.2500", "+0.2500"]
+
+
 @pytest.mark.parametrize(
   ("first", "second", "said"),
   [

@@ -9,6 +9,7 @@ from typing import Any
 
 _WORD = re.compile(r"\w+")
 _WIDTH = 96
+_DOUBTED = 10  # unknown numbers that are named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +131,8 @@ class Answer:
   def doubt(self) -> str:
     """What speaks against the citations of a generated answer; "" if nothing does."""
     if self.unknown:
-      numbers = "".join(f"[{number}]" for number in self.unknown)
+      numbers = "".join(f"[{number}]" for number in self.unknown[:_DOUBTED])
+      numbers += " and others" * (len(self.unknown) > _DOUBTED)
       return f"cites {numbers}, which none of the {len(self.hits)} passages has"
     return "cites none of the passages" if self.text and self.cited == () else ""
 

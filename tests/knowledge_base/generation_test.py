@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import itertools
 import json
 import re
 import socket
@@ -68,6 +69,31 @@ def serving(reply, *, models=None, status=200, headers=(), delay=0.0):
     server.server_close()
 
 
+@contextlib.contextmanager
+def dripping(*parts):
+  """Answers every connection with parts of a response, one each 50 ms, the last without end."""
+  listener = socket.create_server(("127.0.0.1", 0))
+
+  def answer(connection):
+    with contextlib.suppress(OSError), connection:
+      connection.recv(65_536)
+      for part in itertools.chain(parts, itertools.repeat(parts[-1])):
+        connection.sendall(part)
+        time.sleep(0.05)
+
+  def accept():
+    with contextlib.suppress(OSError):
+      while True:
+        threading.Thread(target=answer, args=listener.accept()[:1], daemon=True).start()
+
+  threading.Thread(target=accept, daemon=True).start()
+  try:
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+  finally:
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
 def chat(content, **choice):
   return {"choices": [{"message": {"role": "assistant", "content": content}, **choice}]}
 
@@ -100,6 +126,20 @@ def test_a_function_gets_the_question_and_the_passages(base):
     ("Ships [99999999999999999999].", (), ()),
     ("Ships [1-999999].", (0,), (999999,)),
     ("Ships, of course.", (), ()),
+    ("Ships ［1］.", (0,), ()),
+    ("Ships 【1、3】, [1，2].", (0, 2, 1), ()),
+    ("Ships [passage 1, passage 2].", (0, 1), ()),
+    ("Ships [1—3].", (0, 1, 2), ()),
+    ("Ships [1 to 3], [Source: 2].", (0, 1, 2), ()),
+    ("Ships [1, 2, and 3].", (0, 1, 2), ()),
+    (r"Ships \[1\].", (0,), ()),
+    ("A sailor's[1].", (0,), ()),
+    ("Use `x[0]` [1].", (0,), ()),
+    ("Use ``a ` x[0]`` or x[0][9] [1].", (0,), ()),
+    ("Use\n```\nrows[9] = [7]\n```\n[1].", (0,), ()),
+    ("Write rows[9] = 3, f(x)[8] or a_b[7] [1].", (0,), ()),
+    ("It is in [0, 1] and matches [0-9]+ [1e5] [1].", (0,), ()),
+    ("A ` [1], and\n\nanother ` [2].", (0, 1), ()),
     ("See [this] or (1).", (), ()),
   ],
 )
@@ -129,9 +169,55 @@ def test_what_is_not_found_is_no_answer(base, reply):
   assert len(answer.hits) == 3
 
 
-def test_an_answer_may_begin_as_if_nothing_were_found(base):
-  reply = "Not found at sea, oaks are [3]."
-  assert base.answer("sea", generate=lambda *_: reply).text == reply
+@pytest.mark.parametrize(
+  "reply",
+  [
+    "Not found at sea, oaks are [3].",
+    "NOT FOUND [1].",
+    "**NOT FOUND** is what status 404 means [1].",
+    "Thoughts end with `</think>` [1], and the answer follows.",
+    "The tag </think> ends the thoughts [1].",
+  ],
+)
+def test_an_answer_may_begin_as_if_nothing_were_found_and_quote(base, reply):
+  for thoughts in ("", "<think>`</think>` or [2]?</think>\n\n"):
+    whole = thoughts + reply
+    assert base.answer("sea", generate=lambda *_, whole=whole: whole).text == reply
+
+
+@pytest.mark.parametrize(
+  "marks",
+  [
+    "[2, 3]",
+    "[2-3]",
+    "【2†source】",
+    "［3］",
+    "[passage 2]",
+    "[^3]",
+    r"\[2\]",
+    "[2\n, 3]",
+    "[[2]]",
+  ],
+)
+def test_what_a_passage_cites_is_not_taken_for_a_citation(tmp_path, marks):
+  texts = [f"Moss holds water {marks}.", "Moss and rivers.", "Moss and bread."]
+  kb = KnowledgeBase.create(
+    tmp_path, [{"id": str(n), "text": text} for n, text in enumerate(texts)], language="en"
+  )
+
+  def quoting(question, passages):
+    return generation.prompt(question, passages).partition("[1] ")[2].partition("\n\n[2]")[0]
+
+  answer = kb.answer("moss holds water", generate=quoting)
+  assert "holds water" in answer.text and (answer.cited, answer.unknown) == ((), ())
+
+
+@pytest.mark.parametrize("part", ["[1†", "[1," + " " * 190 + "x]", "` `` ", "[1000-1099]", "[1"])
+def test_a_long_reply_is_read_in_linear_time(base, part):
+  started = time.process_time()
+  answer = base.answer("sea", generate=lambda *_: (part * 80_000)[:80_000])
+  assert time.process_time() - started < 5 and len(repr(answer)) < 81_000
+  assert len(answer.unknown) <= 1000
 
 
 def test_thoughts_and_halves_of_characters_are_no_part_of_an_answer(base):
@@ -263,6 +349,30 @@ def test_a_server_that_is_not_there_or_says_nothing_is_one_line(base, capsys):
   ):
     base.answer("sea", generate=ChatServer(url, "tiny", timeout=0.3))
   assert "no answer in 0.3 s" in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "parts",
+  [
+    [b"HTTP/1.1 2", b"0"],
+    [b"HTTP/1.1 200 OK\r\nx: ", b"y"],
+    [b"HTTP/1.1 100 Continue\r\n\r\n"],
+    [b"HTTP/1.1 500 Error\r\n\r\n", b"x"],
+    [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", b"x: y\r\n"],
+  ],
+)
+@pytest.mark.parametrize("model", ["tiny", None])
+def test_the_timeout_bounds_the_whole_exchange(base, parts, model):
+  started = time.monotonic()
+  with dripping(*parts) as url, pytest.raises(GeneratorError):
+    base.answer("sea", generate=ChatServer(url, model, timeout=0.5))
+  assert time.monotonic() - started < 3
+
+
+def test_a_number_of_thousands_of_digits_is_no_reply(base):
+  with serving(b'{"n": ' + b"1" * 5000 + b"}") as (url, _), pytest.raises(GeneratorError) as error:
+    base.answer("sea", generate=ChatServer(url, "tiny"))
+  assert "replied no JSON" in str(error.value)
 
 
 @pytest.mark.parametrize(

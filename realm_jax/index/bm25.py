@@ -63,6 +63,9 @@ class Bm25Retriever:
   Frequencies and lengths are those of the live texts, so scores are those of an index of them
   alone.
 
+  Attributes:
+    languages: The languages of the live texts, in which questions are analyzed.
+
   Args:
     segments: The texts; their ids are consecutive over the segments.
     live: Which texts to search, bool `[N]`; None searches all.
@@ -78,18 +81,20 @@ class Bm25Retriever:
     config: Bm25Config = Bm25Config(),
   ):
     self._segments, self._config = [*segments], config
-    self._analyzer = Analyzer(languages := languages_of(segments))
+    lengths_N = np.concatenate([np.diff(segment.starts) - 1 for segment in segments])
+    self._live_N = np.ones(len(lengths_N), bool) if live is None else np.asarray(live, bool)
+    self.languages = languages = languages_of(segments, self._live_N)
+    self._analyzer = Analyzer(languages)
     self._ignored = {
       language: self._analyzer.idle(language, question_words=config.drop_question_words)
       for language in languages
     }
-    lengths_N = np.concatenate([np.diff(segment.starts) - 1 for segment in segments])
     language_N = np.concatenate([segment.language_among(languages) for segment in segments])
-    self._live_N = np.ones(len(lengths_N), bool) if live is None else np.asarray(live, bool)
     self._firsts = np.cumsum([0, *map(len, segments)]).tolist()
     self._ids_N = ids
-    self._num_live = np.bincount(language_N[self._live_N], minlength=len(languages))
-    mean_length = max(1.0, lengths_N[self._live_N].sum() / max(1, self._num_live.sum()))
+    num_live = np.bincount(language_N[self._live_N], minlength=len(languages))
+    self._num_live = dict(zip(languages, num_live.tolist(), strict=True))
+    mean_length = max(1.0, lengths_N[self._live_N].sum() / max(1, sum(self._num_live.values())))
     relative_N = (lengths_N / mean_length).astype(np.float32)
     saturation_N = config.k1 * (1 - config.b + config.b * relative_N)
     # Above 0, so that a term that a text does not have adds 0 / s, which is a number.
@@ -202,9 +207,11 @@ class Bm25Retriever:
 
   def _entries(self, question: str) -> list[_Entry]:
     """Returns the terms of a question, then its pairs, that texts have."""
-    languages = self._analyzer.languages
-    language = language_of(question, among=languages)
-    num_texts, idle = int(self._num_live[languages.index(language)]), self._ignored[language]
+    if not self.languages:
+      return []
+    main = max(self.languages, key=self._num_live.__getitem__)
+    language = language_of(question, among=self.languages, main=main)
+    num_texts, idle = self._num_live[language], self._ignored[language]
     counts = collections.Counter[tuple[str, ...]]()
     for terms in self._analyzer.in_each_language(question):
       terms = [term for term in terms if term not in idle] or terms

@@ -104,7 +104,7 @@ class Postings:
       live: Bool over the consecutive texts of the segments.
     """
     ids: dict[bytes, int] = {}
-    languages = languages_of(segments)
+    languages = languages_of(segments, live)
     words, lengths, language, first = [], [], [], 0
     for segment in segments:
       kept = live[first : first + len(segment)]
@@ -173,8 +173,9 @@ class Postings:
     return self.spelling[start : self.spelling_ends[place]].tobytes()
 
   def language_among(self, languages: Sequence[str]) -> np.ndarray:
-    """Returns the place `[N]` of each text's language in others that include it."""
-    return np.array([languages.index(language) for language in self.languages], np.uint8)[
+    """Returns the place `[N]` of each text's language in others; 0 if it is not among them."""
+    places = {language: place for place, language in enumerate(languages)}
+    return np.array([places.get(language, 0) for language in self.languages], np.uint8)[
       self.language
     ]
 
@@ -296,9 +297,14 @@ def _sorted(*columns: np.ndarray) -> list[np.ndarray]:
   return found[::-1]
 
 
-def languages_of(segments: Iterable[Postings]) -> tuple[str, ...]:
-  """Returns the languages of segments, in alphabetical order."""
-  return tuple(sorted({language for segment in segments for language in segment.languages}))
+def languages_of(segments: Iterable[Postings], live: np.ndarray) -> tuple[str, ...]:
+  """Returns the languages of the live texts of segments, in alphabetical order."""
+  found, first = set[str](), 0
+  for segment in segments:
+    used = np.bincount(segment.language[live[first : first + len(segment)]])
+    found |= {segment.languages[place] for place in np.flatnonzero(used)}
+    first += len(segment)
+  return tuple(sorted(found))
 
 
 def prefixes_of(terms: Iterable[bytes]) -> np.ndarray:

@@ -34,7 +34,7 @@ def create(
     path: The folder to write.
     texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
       TSV or Parquet.
-    language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
+    language: Languages of the documents as BCP 47 tags; "auto" detects them.
     passage_words: The most words of a passage, which is what a search finds.
     encoder: Directory of a checkpoint with its vocabulary, or of a BERT-based sentence encoder from
       Hugging Face (or its OWNER/NAME on the hub), or "sentence-transformers:NAME_OR_DIRECTORY", to

@@ -45,7 +45,7 @@ class Settings:
   """How documents become passages and are searched; they never change while there are documents.
 
   Attributes:
-    languages: Languages of the documents as BCP 47 tags; "auto" detects that of each.
+    languages: Languages of the documents as BCP 47 tags; "auto" detects them.
     passage_words: Words of a passage at most, unless one sentence has more.
     encoder: The model that embeds passages and questions; "" searches by words alone.
     ranking: What ranks passages if there is an encoder; it may change.

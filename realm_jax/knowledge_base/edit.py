@@ -17,6 +17,7 @@ from realm_jax.foundations import progress
 from realm_jax.knowledge_base import array_file, commits, texts
 from realm_jax.knowledge_base.segment import Segment, content_digests
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
+from realm_jax.text.languages import Evidence, Recognized
 
 STAGED = "staged"  # where embeddings are kept until they are committed
 _PASSAGES_AT_ONCE = 1024  # that a kill loses at most: under a minute with a small encoder
@@ -138,6 +139,7 @@ class Edit:
     self._pending: list[Document] = []
     self._characters = 0  # of those pending
     self._added: list[commits.SegmentEntry] = []
+    self._segments = [*before.segments]  # with those that are added
     self._embed = embed
     self._known: dict[Passage, np.ndarray] = {}  # embeddings of what is replaced
 
@@ -189,13 +191,13 @@ class Edit:
   def commit(self) -> None:
     """Writes the commit; none if nothing changes."""
     self._flush()
+    self._read_again()
     before = self.before.commit
-    kept = [
+    segments = tuple(
       dataclasses.replace(entry, deleted=tuple(sorted(deleted)))
-      for entry, deleted in zip(before.segments, self._deleted, strict=True)
+      for entry, deleted in zip((*before.segments, *self._added), self._deleted, strict=True)
       if len(deleted) < entry.num_documents
-    ]
-    segments = (*kept, *self._added)
+    )
     if segments != before.segments or self.settings != before.settings:
       after = dataclasses.replace(
         before,
@@ -216,16 +218,54 @@ class Edit:
 
   def _flush(self) -> None:
     if self._pending:
-      languages = self.settings.languages
-      languages = () if languages == commits.DETECTED else languages
+      given = self.settings.languages
+      languages, choose = ((), self._choose) if given == commits.DETECTED else (given, None)
       cut = texts.cutter(words=self.settings.passage_words)
       embed = functools.partial(self._embed, known=self._known) if self._embed else None
-      self._add(Segment.of(self._pending, cut=cut, languages=languages, embed=embed))
+      self._add(Segment.of(self._pending, cut=cut, languages=languages, choose=choose, embed=embed))
       self._pending, self._known, self._characters = [], {}, 0
+
+  def _evidence(self) -> Evidence:
+    """Returns what all documents tell of their languages."""
+    evidence = Evidence()
+    for segment, deleted in zip(self._segments, self._deleted, strict=True):
+      for found, _, count, size in segment.kinds(deleted):
+        evidence.add(found, size=size, texts=count)
+    return evidence
+
+  def _choose(self, found: Sequence[Recognized], sizes: Sequence[int]) -> list[str]:
+    """Returns the languages that new documents are read in, among the others."""
+    evidence = self._evidence()
+    for one, size in zip(found, sizes, strict=True):
+      evidence.add(one, size=size)
+    return [*map(evidence.mixture().language_of, found)]
+
+  def _read_again(self) -> None:
+    """Reads documents in the languages that the others now imply, so that no search depends on what
+    was there before."""
+    if self.settings.languages != commits.DETECTED:
+      return
+    language_of, misread = self._evidence().mixture().language_of, {}
+    for number, (segment, deleted) in enumerate(zip(self._segments, self._deleted, strict=True)):
+      if any(language_of(found) != language for found, language, *_ in segment.kinds(deleted)):
+        mask = segment.of_kind(lambda found, language: language_of(found) != language)
+        mask[[*deleted]] = False
+        misread[number] = mask
+    if misread:
+      self._add(
+        Segment.merge([self._segments[i] for i in misread], [*misread.values()]).read_in(
+          language_of
+        )
+      )
+      for number, mask in misread.items():
+        self._deleted[number] |= {*np.flatnonzero(mask).tolist()}
 
   def _add(self, segment: Segment) -> None:
     name = self.before.commit.new_segment(len(self._added))
-    segment.write(commits.segment_path(self._directory, name))
+    path = commits.segment_path(self._directory, name)
+    segment.write(path)
+    self._segments.append(Segment.open(path))
+    self._deleted.append(set())
     self._added.append(
       commits.SegmentEntry(
         name=name, num_documents=segment.num_documents, num_passages=segment.num_passages

@@ -79,8 +79,8 @@ class KnowledgeBase:
     Args:
       path: A folder that is missing or empty.
       texts: Its first documents; see `add`.
-      language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample of the
-        first ones. They decide where sentences end and which words are the same.
+      language: Languages of the documents as BCP 47 tags, which decide where sentences end and
+        which words are the same; "auto" detects them, and `str` of the knowledge base names them.
       passage_words: Words of a passage, which is what a search finds, at most.
       encoder: What embeds passages, to find them by meaning as well: the directory of a checkpoint
         with its vocabulary, or of a sentence encoder from Hugging Face, also by OWNER/NAME on the
@@ -155,6 +155,8 @@ class KnowledgeBase:
   def __str__(self) -> str:
     snapshot = self._folder.newest()
     counts = f"{snapshot.num_documents:,} documents in {snapshot.num_passages:,} passages"
+    if snapshot.languages:
+      counts += f", language {', '.join(snapshot.languages)}"
     cells = [segment.cells for segment in snapshot.segments if segment.cells is not None]
     probes, number = sum(one.probes for one in cells), sum(len(one.ends) for one in cells)
     reads = f"; a search reads {probes:,} of {number:,} cells of embeddings" if cells else ""

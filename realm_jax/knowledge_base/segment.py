@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base import array_file
 from realm_jax.knowledge_base.columns import Fields, Strings
-from realm_jax.text.languages import language_of
+from realm_jax.text.languages import Recognized, recognize
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +28,9 @@ class Segment:
     ids: Names of the documents.
     hashes: uint64 `[D]`, of the ids.
     digests: uint8 `[D, 16]`, of everything that a document has except its id.
+    recognized: What documents alone tell of their languages.
+    recognized_D: The place of each document in `recognized`. The language that its terms are of
+      depends on the others as well.
     first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
     texts: The passages.
     embeddings_NxE: float32, of the passages; None without an encoder, or if there are `cells`.
@@ -39,6 +43,8 @@ class Segment:
   hashes: np.ndarray
   digests: np.ndarray
   fields: Fields
+  recognized: tuple[Recognized, ...]
+  recognized_D: np.ndarray
   first_passages: np.ndarray
   texts: Strings
   postings: Postings
@@ -53,38 +59,46 @@ class Segment:
     *,
     cut: Callable[[Document, str], Sequence[str]],
     languages: Sequence[str],
+    choose: "Choose | None" = None,
     embed: Callable[[Sequence[tuple[str, str]]], np.ndarray] | None = None,
   ) -> "Segment":
     """Returns the segment of documents, which `cut` divides into passages.
 
     Args:
       languages: Those that documents may have; none for any.
+      choose: Returns the languages that documents are read in; None reads them in those that they
+        have alone.
       embed: Returns the embeddings of titles and texts of passages; None for no encoder.
     """
-    found = [language_of(f"{d.title}\n{d.text}", among=languages) for d in documents]
-    passages = [cut(*pair) for pair in zip(documents, found, strict=True)]
+    found = [recognize(f"{d.title}\n{d.text}", among=languages) for d in documents]
+    passages = [cut(d, one.language) for d, one in zip(documents, found, strict=True)]
     counts = [*map(len, passages)]
     titles = [d.title for d, count in zip(documents, counts, strict=True) for _ in range(count)]
     texts = [text for passage in passages for text in passage]
+    recognized = tuple(sorted({*found}))
+    sizes = [_size(d.title, of_one) for d, of_one in zip(documents, passages, strict=True)]
+    read_in = choose(found, sizes) if choose else [one.language for one in found]
     return cls(
       ids=Strings.of(document.id for document in documents),
       titles=Strings.of(document.title for document in documents),
       hashes=id_hashes([document.id for document in documents]),
       digests=content_digests(documents),
       fields=Fields.of([document.fields for document in documents]),
+      recognized=recognized,
+      recognized_D=np.array([*map(recognized.index, found)], np.uint16),
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
       postings=Postings.build(
         map(titled, titles, texts),
-        languages=sorted(set(found)),
-        language_of=[name for name, n in zip(found, counts, strict=True) for _ in range(n)],
+        languages=sorted({*read_in}),
+        language_of=[name for name, n in zip(read_in, counts, strict=True) for _ in range(n)],
       ),
       **_embedded(embed([*zip(titles, texts, strict=True)]) if embed else None),
     )
 
   @classmethod
   def merge(cls, segments: Sequence["Segment"], live: Sequence[np.ndarray]) -> "Segment":
-    """Returns the live documents of segments as one, without analysing them again.
+    """Returns the live documents of segments as one, without analyzing them again.
 
     Args:
       live: For each segment, bool `[D]`.
@@ -96,6 +110,7 @@ class Segment:
       parts = [s.embeddings(rows) for s, rows in zip(segments, of_passages, strict=True)]
       embeddings_NxE = np.concatenate(parts)
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
+    recognized = tuple(sorted({one for segment in segments for one in segment.recognized}))
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
       titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
@@ -104,6 +119,13 @@ class Segment:
       fields=Fields.join(
         [s.fields.kept(mask) for s, mask in pairs], [int(mask.sum()) for mask in live]
       ),
+      recognized=recognized,
+      recognized_D=np.concatenate(
+        [
+          np.array([*map(recognized.index, s.recognized)], np.uint16)[s.recognized_D[mask]]
+          for s, mask in pairs
+        ]
+      ),
       first_passages=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
       texts=Strings.join(
         [s.texts.kept(rows) for s, rows in zip(segments, of_passages, strict=True)]
@@ -111,6 +133,45 @@ class Segment:
       postings=Postings.merge([s.postings for s in segments], live=np.concatenate(of_passages)),
       **_embedded(embeddings_NxE),
     )
+
+  def read_in(self, language_of: Callable[[Recognized], str]) -> "Segment":
+    """Returns the same documents, with terms in other languages."""
+    languages_D = np.array([*map(language_of, self.recognized)])[self.recognized_D]
+    titles = map(self.titles.__getitem__, self.documents_N.tolist())
+    texts = map(self.texts.__getitem__, range(self.num_passages))
+    of_texts = Postings.build(
+      map(titled, titles, texts),
+      languages=sorted({*languages_D.tolist()}),
+      language_of=languages_D[self.documents_N].tolist(),
+    )
+    return dataclasses.replace(self, postings=of_texts)
+
+  def kinds(self, deleted: Collection[int]) -> list[tuple[Recognized, str, int, int]]:
+    """Returns what documents alone tell of their language, and the one that they are read in, with
+    how many of them are not deleted, and their bytes."""
+    kinds, kind_D, sizes_D, totals = self._kinds
+    gone = np.fromiter(deleted, np.int64, len(deleted))
+    counts, sizes = totals - _totals(kind_D[gone], sizes_D[gone], len(kinds))
+    return [
+      (self.recognized[kind >> 8], self.postings.languages[kind & 255], int(count), int(size))
+      for kind, count, size in zip(kinds, counts, sizes, strict=True)
+      if count
+    ]
+
+  def of_kind(self, wanted: Callable[[Recognized, str], bool]) -> np.ndarray:
+    """Returns which documents are of some kinds, as bool `[D]`."""
+    kinds, kind_D, *_ = self._kinds
+    pairs = [(self.recognized[kind >> 8], self.postings.languages[kind & 255]) for kind in kinds]
+    return np.array([wanted(*pair) for pair in pairs], bool)[kind_D]
+
+  @functools.cached_property
+  def _kinds(self) -> tuple[list[int], np.ndarray, np.ndarray, np.ndarray]:
+    language_D = self.postings.language[self.first_passages[:-1]]
+    kinds, kind_D = np.unique(
+      self.recognized_D.astype(np.int64) << 8 | language_D, return_inverse=True
+    )
+    sizes_D = np.diff(self.titles.ends) + np.diff(self.texts.ends[self.first_passages])
+    return kinds.tolist(), kind_D, sizes_D, _totals(kind_D, sizes_D, len(kinds))
 
   @property
   def num_documents(self) -> int:
@@ -175,6 +236,7 @@ class Segment:
     arrays = {
       "hashes": self.hashes,
       "digests": self.digests,
+      "recognized": self.recognized_D,
       "first_passages": self.first_passages,
     }
     for name, columns in (("ids", self.ids), ("titles", self.titles), ("texts", self.texts)):
@@ -183,6 +245,7 @@ class Segment:
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
     metadata = {
       "languages": self.postings.languages,
+      "recognized": self.recognized,
       "terms": postings.FORMAT,
       "values": self.fields.values,
     }
@@ -204,6 +267,7 @@ class Segment:
 
     titles, texts, first_passages = strings("titles"), strings("texts"), arrays["first_passages"]
     languages = tuple(metadata["languages"])
+    recognized = tuple(itertools.starmap(Recognized, metadata["recognized"]))
     if old := metadata.get("terms") != postings.FORMAT:
       logging.warning(
         "%s has terms of an older version, which are found again at each opening until the "
@@ -226,6 +290,8 @@ class Segment:
       fields=Fields(
         metadata["values"], {name: arrays[f"fields.{name}"] for name in metadata["values"]}
       ),
+      recognized=recognized,
+      recognized_D=arrays["recognized"],
       first_passages=first_passages,
       texts=texts,
       postings=of_texts,
@@ -235,6 +301,8 @@ class Segment:
     )
 
 
+# Of what documents alone tell of their languages, and their bytes.
+Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
 _OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
@@ -252,6 +320,16 @@ def _cells(arrays: Mapping[str, np.ndarray], probes: int) -> Cells:
   moments = {name: arrays[f"cells.{name}"] for name in _OF_MOMENTS}
   of_cells = {name: arrays[f"cells.{name}"] for name in _OF_CELLS}
   return Cells(**of_cells, moments=Moments(len(of_cells["rows"]), **moments), probes=probes)
+
+
+def _size(title: str, passages: Sequence[str]) -> int:
+  return len(title.encode()) + sum(len(text.encode()) for text in passages)
+
+
+def _totals(kind_D: np.ndarray, sizes_D: np.ndarray, count: int) -> np.ndarray:
+  """Returns how many documents each kind has, and their bytes."""
+  sizes = np.bincount(kind_D, weights=sizes_D, minlength=count)
+  return np.stack([np.bincount(kind_D, minlength=count), sizes.astype(np.int64)])
 
 
 def titled(title: str, text: str) -> str:

@@ -15,7 +15,6 @@ from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever, kth_best
 from realm_jax.index.cells import Moments
-from realm_jax.index.postings import languages_of
 from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.columns import Column, Where, selects_missing
 from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
@@ -144,7 +143,7 @@ class Snapshot:
   @functools.cached_property
   def languages(self) -> tuple[str, ...]:
     """The languages of the documents."""
-    return languages_of(segment.postings for segment in self.segments)
+    return self._bm25.languages if self.segments else ()
 
   @functools.cached_property
   def _analyzer(self) -> Analyzer:

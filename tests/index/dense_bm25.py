@@ -7,19 +7,22 @@ import math
 import numpy as np
 
 from realm_jax.text.analysis import Analyzer
+from realm_jax.text.languages import language_of
 
 
 def word_scores(texts, question, *, languages, k1=1.2, b=0.5, pair_weight=0.15):
   """Returns BM25's scores of texts with pairs of words, added in the order of the question."""
-  analyzer = Analyzer(languages)
   analyzed = [_analyzed(str(text), languages) for text in texts]
-  language, _ = analyzer.analyze(question)
+  of_texts = collections.Counter(sorted(found for found, _, _ in analyzed))
+  analyzer = Analyzer([*of_texts])
+  main = max(of_texts, key=of_texts.__getitem__)
+  language = language_of(question, among=analyzer.languages, main=main)
   counts, pairs = collections.Counter(), collections.Counter()
   for terms in analyzer.in_each_language(question):
     terms = [t for t in terms if t not in analyzer.idle(language)] or terms
     counts |= collections.Counter(terms)
     pairs |= collections.Counter(zip(terms, terms[1:], strict=False))
-  num_texts = sum(found == language for found, _, _ in analyzed)
+  num_texts = of_texts[language]
   lengths = np.array([length for _, length, _ in analyzed], np.int64)
   relative = (lengths / max(1.0, lengths.sum() / max(1, len(texts)))).astype(np.float32)
   saturation = k1 * (1 - b + b * relative)

@@ -91,3 +91,38 @@ def test_after_any_history_searches_find_what_a_fresh_build_finds(
       expected = found(fresh, question, k, where)
       assert found(base, question, k, where) == expected
       assert found(reader, question, k, where) == expected
+
+
+_SENTENCES = {
+  "en": "The old houses of the town are made of red stone and wood from the hills near the sea.",
+  "de": "Die alten Häuser der Stadt sind aus rotem Stein und aus Holz von den Hügeln am Meer.",
+  "fr": "Les vieilles maisons de la ville sont en pierre rouge et en bois, au bord de la mer.",
+  "ru": "Старые дома города построены из красного камня и дерева с холмов у моря.",
+  "da": "De gamle huse i byen er bygget af røde sten og af træ fra bakkerne ved havet.",
+}
+_LITTLE = ["Oslo", "Berlin 1900", "La Boheme", "Hotel garni", "Haus und Hof", "arm", "", "1900"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_languages_are_those_of_the_documents_that_are_there(seed, tmp_path):
+  draw = random.Random(seed)
+  base, there, known = KnowledgeBase.create(tmp_path / "kb", passage_words=12), {}, set()
+  for number in range(30):
+    main = draw.choice([*_SENTENCES])
+    for id in draw.sample(range(20), draw.randint(1, 9)):
+      text = _SENTENCES[main if draw.random() < 0.8 else draw.choice([*_SENTENCES])]
+      text = draw.choice(_LITTLE) if draw.random() < 0.4 else text
+      there[str(id)] = {"id": id, "title": f"{draw.choice(_LITTLE)} {number}", "text": text}
+    base.update(there.values())
+    if draw.random() < 0.6:
+      base.delete(gone := draw.sample([*there], len(there) // 2))
+      there = {id: document for id, document in there.items() if id not in gone}
+    if number % 10 == 5:
+      base.compact()
+    order = draw.sample([*there.values()], len(there))
+    fresh = KnowledgeBase.create(tmp_path / str(number), order, passage_words=12)
+    known.add(str(fresh).partition("language ")[2])
+    assert str(base).partition("passages")[2] == str(fresh).partition("passages")[2]
+    for question in (*_SENTENCES.values(), *_LITTLE, "house", "Haus", "maison", "дом", "der arm"):
+      assert found(base, question, 30, None) == found(fresh, question, 30, None)
+  assert len(known) > 5

@@ -22,6 +22,7 @@ import Stemmer
 from realm_jax.text.languages import (
   ALPHABETIC,
   IDEOGRAPHIC,
+  is_of_latin_script,
   language_of,
   parse_tags,
 )
@@ -313,6 +314,10 @@ def _stemmer(language: str) -> Callable[[str], str]:
   stop_words = frozenset(_STOP_WORDS.get(language, "").split())
   snowball = _SNOWBALL.get(language)
   stem = Stemmer.Stemmer(snowball, 0).stemWord if snowball else _beginning
+  if not snowball and not is_of_latin_script(
+    language
+  ):  # whose Latin words are names and quotations
+    stem = lambda word: word if word.isascii() else _beginning(word)  # noqa: E731
 
   def stemmed(word: str) -> str:
     if word in stop_words:

@@ -47,7 +47,7 @@ _NO_LANGUAGE = "zxx"  # numbers, codes and the like
 _OF_SCRIPTS = {
   tag: script
   for script in (
-    "be bg kk ky mk mn ru sr tg tt uk|ar ckb fa ps sd sdh ug ur|hi mr ne sa|he hbo yi|el grc|as bn"
+    "be bg kk ky mk mn ru tg tt uk|ar ckb fa ps sd sdh ug ur|hi mr ne sa|he hbo yi|el grc|as bn"
     "|am|dz|gu|hy|ja|ka|km|kn|ko|lo|ml|my|or|pa|si|ta|te|th|zh"
   ).split("|")
   for tag in script.split()
@@ -153,7 +153,12 @@ def recognize(text: str, *, among: Sequence[str] = ()) -> Recognized:
     return Recognized(among[0], _CLEAR)
   if (not among or "en" in among) and _is_plainly_english(text[:_CHARACTERS]):
     return Recognized("en", _CLEAR)
-  best, *others = _ranked(text, among) or [(among[0], 0.0)]
+  ranked = _ranked(text, among)
+  if (
+    ranked and not is_of_latin_script(ranked[0][0]) and _is_latin(text[:_CHARACTERS])
+  ):  # names a word of it
+    ranked = [pair for pair in ranked if is_of_latin_script(pair[0])] or ranked
+  best, *others = ranked or [(among[0], 0.0)]
   nats = best[1] - others[0][1] if others else float(_CLEAR)
   return Recognized(best[0], max((grade for grade in _GRADES if nats >= grade), default=0))
 
@@ -187,8 +192,19 @@ def _ranked(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
   return [*found.items()]
 
 
+def is_of_latin_script(language: str) -> bool:
+  """Returns whether a language is written in Latin letters, as far as is known."""
+  return language not in _OF_SCRIPTS
+
+
 def _script(language: str) -> str:
   return _OF_SCRIPTS.get(language, "")
+
+
+def _is_latin(text: str) -> bool:
+  """Returns whether most letters are among those that Western languages are written in."""
+  letters = [*filter(str.isalpha, text)]
+  return 2 * sum(letter < "\u0250" for letter in letters) > len(letters)
 
 
 def _is_plainly_english(text: str) -> bool:

@@ -35,6 +35,30 @@ def test_what_says_little_is_english(text):
   assert language_of(text, among=["de", "zh"]) in ("de", "zh")
 
 
+_TITLES = [
+  "Saint-Denis", "Boris Godunov", "La Paz", "Minnesota", "Andante in C", "Hotel California", "Oslo",
+  "Llanelli", "Der Spiegel", "Cassini", "Nova Scotia", "Helsinki", "Anti-aliasing", "Vector spaces",
+]  # fmt: skip
+_BENGALI = "Dhaka (Bengali: ঢাকা; ঢাকা বিভাগ) is the capital city of Bangladesh and its largest."
+
+
+@pytest.mark.parametrize(
+  ("texts", "languages"),
+  [
+    ([*_TITLES, SENTENCES["en"]], ("en",)),
+    ([*_TITLES, _BENGALI], ("en",)),  # a word of another script
+    ([*_TITLES, SENTENCES["de"], "Die Häuser der Stadt sind alt."], ("de",)),
+    (99 * [SENTENCES["en"]] + [SENTENCES["de"]], ("en",)),  # less than 2 %
+    (9 * [SENTENCES["en"]] + ["Das Haus ist alt und grün."], ("en",)),  # may be a mistake
+    (30 * [SENTENCES["en"]] + 3 * [SENTENCES["de"]], ("de", "en")),
+    (99 * [SENTENCES["en"]] + [SENTENCES["uk"]], ("en", "uk")),  # no mistake
+    (99 * [SENTENCES["ru"]] + [SENTENCES["uk"]], ("ru",)),
+  ],
+)
+def test_few_words_are_no_evidence_of_a_language(texts, languages):
+  assert languages_of(texts) == languages
+
+
 def test_the_languages_of_a_corpus_have_a_notable_share_of_it():
   texts = 60 * [SENTENCES["de"]] + 30 * [SENTENCES["zh"]] + [SENTENCES["fr"]]
   assert languages_of(texts) == ("de", "zh")

@@ -1,9 +1,11 @@
 """Columns of documents: their texts, and extra fields with the filters that select by them."""
 
 import dataclasses
+import datetime
 import functools
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ from realm_jax.corpus.documents import json_values
 
 Where = Mapping[str, Any]
 _MISSING = _UNKNOWN = -1
-_CONDITIONS_KEPT = 16
+_CONDITIONS_KEPT = 4  # of a field
 _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
   "gt": operator.gt,
   "gte": operator.ge,
@@ -74,61 +76,96 @@ class Strings(Sequence[str]):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fields:
-  """The fields of D documents.
+  """The fields of D documents, which have P values in all.
 
   Attributes:
     values: The distinct values of each field, which JSON can hold.
-    codes: For each field, int32 `[D]`, the value of each document in `values`, or -1.
+    ends: int64 `[D + 1]`, where the values of each document end, after a 0.
+    names: int32 `[P]`, the place of a field in `values`.
+    codes: int32 `[P]`, the place of its value among those of the field.
   """
 
   values: dict[str, list[Any]]
-  codes: dict[str, np.ndarray]
+  ends: np.ndarray
+  names: np.ndarray
+  codes: np.ndarray
 
   @classmethod
   def of(cls, rows: Sequence[Mapping[str, Any]]) -> "Fields":
     """Returns the columns of documents; their values are those that JSON has."""
     places: dict[str, dict[str, int]] = {}
-    codes: dict[str, np.ndarray] = {}
-    for row, fields in enumerate(rows):
+    numbers: dict[str, int] = {}
+    names, codes = [], []
+    for fields in rows:
       for name, value in fields.items():
-        if name not in codes:
-          codes[name], places[name] = np.full(len(rows), _MISSING, np.int32), {}
-        key = json.dumps(value, sort_keys=True)
-        codes[name][row] = places[name].setdefault(key, len(places[name]))
-    return cls({name: [*map(json.loads, keys)] for name, keys in places.items()}, codes)
+        names.append(numbers.setdefault(name, len(numbers)))
+        known = places.setdefault(name, {})
+        codes.append(known.setdefault(json.dumps(value, sort_keys=True), len(known)))
+    return cls(
+      {name: [*map(json.loads, keys)] for name, keys in places.items()},
+      np.cumsum([0, *map(len, rows)], dtype=np.int64),
+      np.array(names, np.int32),
+      np.array(codes, np.int32),
+    )
 
   @classmethod
-  def join(cls, parts: Sequence["Fields"], sizes: Sequence[int]) -> "Fields":
-    """Returns the fields of the documents of all parts, which have these numbers of documents."""
-    values, codes = {}, {}
-    for name in dict.fromkeys(name for part in parts for name in part.values):
-      places: dict[str, int] = {}
-      columns = []
-      for part, size in zip(parts, sizes, strict=True):
-        used = np.unique(part.codes.get(name, np.zeros(0, np.int32)))
-        new = np.full(len(part.values.get(name, ())) + 1, _MISSING, np.int32)
-        for code in used[used >= 0].tolist():
-          new[code] = places.setdefault(json.dumps(part.values[name][code]), len(places))
-        columns.append(new[part.codes.get(name, np.full(size, _MISSING))])
-      if places:
-        values[name], codes[name] = [*map(json.loads, places)], np.concatenate(columns)
-    return cls(values, codes)
+  def join(cls, parts: Sequence["Fields"]) -> "Fields":
+    """Returns the fields of the documents of all parts, without values that none has."""
+    places: dict[str, dict[str, int]] = {}
+    numbers: dict[str, int] = {}
+    names, codes = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for part in parts:
+      listed = [*part.values.items()]
+      keys, pairs = np.unique(part.names.astype(np.int64) << 32 | part.codes, return_inverse=True)
+      new_names, new_codes = np.zeros((2, len(keys)), np.int32)
+      for place, key in enumerate(keys.tolist()):
+        (name, values), code = listed[key >> 32], key & 0xFFFFFFFF
+        known = places.setdefault(name, {})
+        new_names[place] = numbers.setdefault(name, len(numbers))
+        new_codes[place] = known.setdefault(json.dumps(values[code]), len(known))
+      names.append(new_names[pairs])
+      codes.append(new_codes[pairs])
+    counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.ends) for part in parts)])
+    return cls(
+      {name: [*map(json.loads, keys)] for name, keys in places.items()},
+      np.cumsum(counts, dtype=np.int64),
+      np.concatenate(names),
+      np.concatenate(codes),
+    )
 
   def kept(self, mask: np.ndarray) -> "Fields":
     """Returns the fields of the documents where the mask is true."""
-    return Fields(self.values, {name: codes[mask] for name, codes in self.codes.items()})
+    counts = np.diff(self.ends)
+    pairs = np.repeat(mask, counts)
+    ends = np.cumsum(np.append(0, counts[mask]), dtype=np.int64)
+    return Fields(self.values, ends, self.names[pairs], self.codes[pairs])
 
   def examples(self, mask: np.ndarray) -> Iterator[tuple[str, Any]]:
     """Yields each field of the documents where the mask is true, with a value that one has."""
-    for name, codes in self.codes.items():
-      code = int(codes.max(initial=_MISSING, where=mask))
+    last = np.full(len(self.values), _MISSING, np.int32)
+    pairs = np.repeat(mask, np.diff(self.ends))
+    last[self.names[pairs]] = self.codes[pairs]
+    for (name, values), code in zip(self.values.items(), last.tolist(), strict=True):
       if code != _MISSING:
-        yield name, self.values[name][code]
+        yield name, values[code]
 
   def row(self, document: int) -> dict[str, Any]:
     """Returns the fields of a document by name."""
-    found = {name: int(codes[document]) for name, codes in self.codes.items()}
-    return {name: self.values[name][code] for name, code in found.items() if code >= 0}
+    first, limit = self.ends[document : document + 2].tolist()
+    pairs = zip(self.names[first:limit].tolist(), self.codes[first:limit].tolist(), strict=True)
+    return {self._listed[name]: self.values[self._listed[name]][code] for name, code in pairs}
+
+  def column(self, name: str) -> np.ndarray:
+    """Returns the code of each document's value of a field, int32 `[D]`, or -1."""
+    codes_D = np.full(len(self.ends) - 1, _MISSING, np.int32)
+    if name in self.values:
+      pairs = np.flatnonzero(self.names == self._listed.index(name))
+      codes_D[np.searchsorted(self.ends, pairs, side="right") - 1] = self.codes[pairs]
+    return codes_D
+
+  @functools.cached_property
+  def _listed(self) -> list[str]:
+    return [*self.values]
 
 
 class Column:
@@ -173,12 +210,16 @@ def selects_missing(name: str, condition: Any) -> bool:
 def conditions(text: str) -> Where:
   """Returns the conditions that a text has as JSON."""
   try:
-    found = json.loads(text)
+    found = json.loads(text, parse_constant=_refuse_constant)
   except (ValueError, RecursionError):
     found = None
   if not isinstance(found, dict):
     raise ValueError(f"""where={text:.60} is no JSON object such as {{"year": 1958}}""")
   return found
+
+
+def _refuse_constant(name: str) -> None:
+  raise ValueError(f"{name} is no JSON")  # although Python reads NaN and Infinity
 
 
 def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
@@ -187,14 +228,16 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
     return _is_one_of(name, condition)
   if condition.keys() - _OPERATORS or not condition:
     raise ValueError(f"where: {name} has {condition!r:.60}; conditions are {', '.join(_OPERATORS)}")
-  bounds = json_values({side: bound for side, bound in condition.items() if side in _BOUNDS})
+  given = json_values({side: bound for side, bound in condition.items() if side in _BOUNDS})
+  bounds = {side: _Comparable.of(bound) for side, bound in given.items()}
   excluded = [_is_one_of(name, condition[n]) for n in _EXCLUDING if n in condition]
   exists = condition.get("exists")
   if "exists" in condition and not isinstance(exists, bool):
     raise ValueError(f"where: {name} has exists={exists!r:.60}; it is true or false")
 
   def is_within(value: Any) -> bool:
-    return all(_compares(value, b) and _BOUNDS[side](value, b) for side, b in bounds.items())
+    own = _Comparable.of(value)
+    return all(own.satisfies(_BOUNDS[side], bound) for side, bound in bounds.items())
 
   def satisfies(value: Any) -> bool:
     values = _values(value)
@@ -210,14 +253,11 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
 def _is_one_of(name: str, condition: Any) -> Callable[[Any], bool]:
   several = isinstance(condition, (list, tuple, set, frozenset, range))
   given = json_values({name: [*condition] if several else [condition]})[name]
-  try:
-    # Documents do not keep empty texts, which count as missing.
-    wanted = {(isinstance(one, bool), None if one == "" else one) for one in given}
-  except TypeError as error:
-    raise ValueError(f"where: {name} has {condition!r:.60}; compare with plain values") from error
-  return lambda value: any(
-    not isinstance(one, dict) and (isinstance(one, bool), one) in wanted for one in _values(value)
-  )
+  if any(isinstance(one, (dict, list)) for one in given):
+    raise ValueError(f"where: {name} has {condition!r:.60}; compare with plain values")
+  # Documents do not keep empty texts, which count as missing.
+  wanted = {_Comparable.of(None if one == "" else one) for one in given}
+  return lambda value: any(_Comparable.of(one) in wanted for one in _values(value))
 
 
 def _values(value: Any) -> list[Any]:
@@ -227,10 +267,55 @@ def _values(value: Any) -> list[Any]:
   return [one for part in value for one in _values(part) if one is not None] or [None]
 
 
-def _compares(value: Any, bound: Any) -> bool:
-  numbers = (int, float)
-  return (
-    isinstance(value, str)
-    and isinstance(bound, str)
-    or (isinstance(value, numbers) and isinstance(bound, numbers))
-  )
+@dataclasses.dataclass(frozen=True)
+class _Comparable:
+  """A value as it is compared: numbers with numbers, which true is none of, and times as moments.
+
+  Attributes:
+    kind: "number", "boolean", "time", "text", or "" for what compares with nothing.
+    value: What is compared; two ways to write a moment have the same.
+    text: A time as it is written, to be compared with a text that is none.
+  """
+
+  kind: str
+  value: Any
+  text: str = dataclasses.field(default="", compare=False)
+
+  @classmethod
+  def of(cls, value: Any) -> "_Comparable":
+    if isinstance(value, bool):
+      return cls("boolean", value)
+    if isinstance(value, (int, float)):
+      return cls("number", value)
+    if isinstance(value, str):
+      moment = _moment(value)
+      return cls("text", value, value) if moment is None else cls("time", moment, value)
+    return cls("", None if value is None else id(value))
+
+  def satisfies(self, compare: Callable[[Any, Any], bool], bound: "_Comparable") -> bool:
+    if {self.kind, bound.kind} == {"text", "time"}:
+      return compare(self.text, bound.text)
+    return self.kind == bound.kind != "" and compare(self.value, bound.value)
+
+
+def _moment(text: str) -> tuple[datetime.datetime, str] | None:
+  """Returns the second in UTC that a date or time of ISO 8601 names and its fraction, or None.
+
+  A time without a zone is UTC, a date its first moment.
+  """
+  if not (found := _TIME.fullmatch(text)):
+    return None
+  date, time, fraction, zone = found.groups()
+  zone = zone.upper() if zone else "Z"
+  try:
+    moment = datetime.datetime.fromisoformat(f"{date}T{time or '00'}{zone.replace('UTC', 'Z')}")
+    return moment.astimezone(datetime.UTC), (fraction or "").rstrip("0")
+  except (ValueError, OverflowError):  # no such day, or one before the first year
+    return None
+
+
+_TIME = re.compile(
+  r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d(?::?\d\d){0,2})(?:[.,](\d{1,18}))?"
+  r" ?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?)?",
+  re.ASCII,
+)

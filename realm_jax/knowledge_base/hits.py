@@ -174,6 +174,11 @@ class Answer:
     return text[: self.start], text[self.start + len(self.text) :]
 
 
+def is_blank(text: str) -> bool:
+  """Returns whether a text has nothing that can be seen."""
+  return not any(character.isprintable() and not character.isspace() for character in text)
+
+
 def check_question(question: str) -> None:
   """Raises ValueError unless it can be asked."""
   if not isinstance(question, str):

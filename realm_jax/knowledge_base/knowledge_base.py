@@ -441,10 +441,9 @@ class KnowledgeBase:
     """
     check_question(question)
     folder.check_writable(self.path)
-    answers = (answer,) if isinstance(answer, str) else (*answer,)
     with folder.lock(self.path):
       remember = functools.partial(use_memory.remember, self._folder.memory, self._folder.newest())
-      return remember(question, answers=answers, useful=useful, not_useful=not_useful)
+      return remember(question, answer=answer, useful=useful, not_useful=not_useful)
 
   def past_questions(self, *, first: int = 0, count: int = 50) -> list[PastQuestion]:
     """Returns some of the questions that are remembered, newest first."""

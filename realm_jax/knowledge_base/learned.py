@@ -26,7 +26,7 @@ from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
 from realm_jax.knowledge_base.columns import Where
 from realm_jax.knowledge_base.commits import Ranking, Settings
-from realm_jax.knowledge_base.hits import Hit, Hits, check_question
+from realm_jax.knowledge_base.hits import Hit, Hits, check_question, is_blank
 from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
 
 if TYPE_CHECKING:
@@ -146,6 +146,9 @@ def find(
   if min_answerable is not None and not 0 <= min_answerable <= 1:
     raise ValueError(f"min_answerable={min_answerable}; a probability is from 0 to 1")
   snapshot, memory = folder.newest(), folder.memory.newest()
+  if is_blank(question):  # which services refuse to embed
+    snapshot.matching(where or {})  # may be wrong
+    return Hits(question, (), lambda word: False)
   model, words = snapshot.answerability, snapshot.words_of(question)
   if model is not None and model.is_of(snapshot.commit.settings, by):
     found, features = search(snapshot, question, k, where=where, exact=exact, memory=memory)

@@ -116,9 +116,7 @@ class Segment:
       titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
       hashes=np.concatenate([s.hashes[mask] for s, mask in pairs]),
       digests=np.concatenate([s.digests[mask] for s, mask in pairs]),
-      fields=Fields.join(
-        [s.fields.kept(mask) for s, mask in pairs], [int(mask.sum()) for mask in live]
-      ),
+      fields=Fields.join([s.fields.kept(mask) for s, mask in pairs]),
       recognized=recognized,
       recognized_D=np.concatenate(
         [
@@ -241,7 +239,7 @@ class Segment:
     }
     for name, columns in (("ids", self.ids), ("titles", self.titles), ("texts", self.texts)):
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
-    arrays |= {f"fields.{name}": codes for name, codes in self.fields.codes.items()}
+    arrays |= {f"fields.{name}": getattr(self.fields, name) for name in _OF_FIELDS}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
     metadata = {
       "languages": self.postings.languages,
@@ -287,9 +285,7 @@ class Segment:
       titles=titles,
       hashes=arrays["hashes"],
       digests=arrays["digests"],
-      fields=Fields(
-        metadata["values"], {name: arrays[f"fields.{name}"] for name in metadata["values"]}
-      ),
+      fields=Fields(metadata["values"], *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
       recognized=recognized,
       recognized_D=arrays["recognized"],
       first_passages=first_passages,
@@ -305,6 +301,7 @@ class Segment:
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
 _OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
+_OF_FIELDS = ("ends", "names", "codes")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
 _OF_MOMENTS = ("sum_E", "products_ExE")
 

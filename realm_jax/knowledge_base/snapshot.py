@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Matching = Callable[[np.ndarray], np.ndarray]
 _BEGINNING = 500  # characters that an example is taken from
+_LISTED = 20  # fields that a message names
+_COLUMNS_KEPT = 16  # fields that are ready to filter by
 _BY_WORDS = 100  # passages whose embeddings are read wherever they are
 
 
@@ -171,21 +173,28 @@ class Snapshot:
       raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
     for name, condition in where.items():
       if name not in self.fields and not selects_missing(name, condition):
-        listed = ", ".join(sorted(self.fields)) or "none"
-        raise ValueError(f"where: no document has a field {name!r}; there are: {listed}")
-    conditions = [self._column(name).condition(name, where[name]) for name in where]
+        listed = ", ".join(sorted(self.fields)[:_LISTED]) or "none"
+        listed += ", ..." * (len(self.fields) > _LISTED)
+        raise ValueError(f"where: no document has a field {name!r:.60}; there are: {listed}")
+    known = (name for name in where if name in self.fields)  # all lack the others
+    conditions = [self._column(name).condition(name, where[name]) for name in known]
+    if not conditions:
+      return None
     return lambda rows: functools.reduce(np.logical_and, (holds(rows) for holds in conditions))
 
   def _column(self, name: str) -> Column:
-    if name not in self._columns:
+    column = self._columns.get(name)
+    if column is None:
       values, codes = [], [np.zeros(0, np.int32)]
       for segment in self.segments:
-        of_documents = segment.fields.codes.get(name, np.full(segment.num_documents, -1, np.int32))
+        of_documents = segment.fields.column(name)
         of_documents = np.where(of_documents < 0, -1, of_documents + np.int32(len(values)))
         codes.append(of_documents[segment.documents_N])
         values += segment.fields.values.get(name, ())
-      self._columns[name] = Column(values, np.concatenate(codes))
-    return self._columns[name]
+      column = self._columns[name] = Column(values, np.concatenate(codes))
+      for old in [*self._columns][:-_COLUMNS_KEPT]:
+        self._columns.pop(old, None)  # another thread may have done so
+    return column
 
   @functools.cached_property
   def _columns(self) -> dict[str, Column]:

@@ -29,7 +29,7 @@ from absl import logging
 
 from realm_jax.data.answers import occurs
 from realm_jax.foundations import atomic_files, json_fields, plain_files
-from realm_jax.knowledge_base.hits import Hit
+from realm_jax.knowledge_base.hits import Hit, is_blank
 
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.snapshot import Snapshot
@@ -379,20 +379,27 @@ def remember(
   snapshot: "Snapshot",
   question: str,
   *,
-  answers: Sequence[str],
+  answer: str | Sequence[str],
   useful: Passages,
   not_useful: Passages,
 ) -> PastQuestion:
   """Remembers what was said about a question, and returns it; see `KnowledgeBase.feedback`."""
+  several = isinstance(answer, Iterable) and not isinstance(answer, str)
+  answers: list[Any] = [*answer] if several else [answer]
+  if wrong := [one for one in answers if not isinstance(one, str)]:
+    raise ValueError(f"answer={wrong[0]!r:.60} is no text; nothing was remembered")
+  nothing = f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful"
+  if is_blank(question):
+    raise ValueError(nothing)
   past = PastQuestion(
     question=question,
     useful=judged(snapshot, question, useful),
     not_useful=judged(snapshot, question, not_useful),
-    answers=tuple(filter(None, answers)),
+    answers=tuple(one for one in answers if not is_blank(one)),
     time=time.time(),
   )
-  if not past.key or not (past.answers or past.useful or past.not_useful):
-    raise ValueError(f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful")
+  if not (past.answers or past.useful or past.not_useful):
+    raise ValueError(nothing)
   if past.answers:
     past = answered(snapshot, past)
   past = past.after(memory.newest().records.get(past.key))

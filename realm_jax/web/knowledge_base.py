@@ -1,5 +1,6 @@
 """A knowledge base as a web application: search, documents, generations, and the HTTP API."""
 
+import csv
 import dataclasses
 import functools
 import json
@@ -105,7 +106,9 @@ class Search(pydantic.BaseModel):
     if not self.field:
       return {}
     if self.equal:
-      words = [word.strip() for word in self.equal.split(",")]
+      # Commas divide, but not in quotes, and a value may have one.
+      (words,) = csv.reader([" ".join(self.equal.split())], skipinitialspace=True)
+      words = dict.fromkeys(filter(None, [self.equal, *map(str.strip, words)]))
       return {self.field: [value for word in words for value in (word, _value(word))]}
     is_text = isinstance(examples.get(self.field), str)
     bounds = {"gte": self.least, "lte": self.most}

@@ -1,5 +1,6 @@
 """What a knowledge base keeps, finds and refuses."""
 
+import datetime
 import doctest
 import functools
 import json
@@ -115,6 +116,71 @@ def test_what_is_not_or_is_missing_is_a_condition(tmp_path, where, expected):
   base = KnowledgeBase.create(tmp_path / "kb", SPARSE[:3], language="en")
   base.add(SPARSE[3:])
   assert {hit.id for hit in base.search("moss", k=9, where=where)} == expected
+
+
+UTC, TOKYO = datetime.UTC, datetime.timezone(datetime.timedelta(hours=9))
+TIMES = [
+  ("noon", datetime.datetime(2024, 5, 1, 12, tzinfo=UTC)),
+  ("eleven", datetime.datetime(2024, 5, 1, 20, tzinfo=TOKYO)),
+  ("zulu", "2024-05-01T12:00:00Z"),
+  ("space", "2024-05-01 12:00:00.500"),
+  ("nanoseconds", "2024-05-01T12:00:00.500000001+00:00"),
+  ("day", datetime.date(2024, 5, 2)),
+  ("text", "noon of 2024-05-01"),
+  ("no_day", "2024-02-31"),
+  ("true", True),
+]
+
+
+@pytest.mark.parametrize(
+  ("where", "expected"),
+  [
+    ({"lt": datetime.datetime(2024, 5, 1, 11, 30, tzinfo=UTC)}, {"eleven", "no_day"}),
+    ("2024-05-01T21:00+09:00", {"noon", "zulu"}),
+    ({"ne": "2024-05-01T12Z", "lt": "2024-05-01 12:00:00.5Z", "gt": "2024-03"}, {"eleven"}),
+    ("2024-05-01T12:00:00.5", {"space"}),
+    ({"gt": "2024-05-01T12:00:00.5", "lt": "2024-05-01T23:59"}, {"nanoseconds"}),
+    ({"gte": datetime.datetime(2024, 5, 2, tzinfo=UTC), "lt": "3"}, {"day"}),
+    (datetime.datetime(2024, 5, 2), {"day"}),
+    ({"gte": "n", "lt": "o"}, {"text"}),
+    ("2024-02-31", {"no_day"}),
+    ({"gte": 1}, set()),
+    ({"gte": True}, {"true"}),
+  ],
+)
+def test_times_are_compared_as_moments_and_booleans_are_no_numbers(tmp_path, where, expected):
+  documents = [{"id": id, "text": "moss", "t": time} for id, time in TIMES]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
+  assert {*ids(base.search("moss", k=20, where={"t": where}))} == expected
+
+
+def test_conditions_on_unknown_names_and_on_many_fields_take_no_memory(tmp_path):
+  documents = [{"id": str(n), "text": "moss", f"f{n}": n} for n in range(2000)]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
+  assert sum(file.stat().st_size for file in (tmp_path / "kb").rglob("*")) < 500_000
+  columns = base._folder.newest()._columns
+  for n in range(0, 2000, 50):
+    assert len(base.search("moss", where={f"g{n}": {"ne": 1}, f"g{n + 1}": None})) == 5
+    assert ids(base.search("moss", where={f"f{n}": {"gte": 0}})) == [str(n)]
+    assert len(columns) <= 16
+  base.delete(map(str, range(1999)))
+  base.compact()
+  assert base.fields == {"f1999": 1999} and base.document("1999").fields == {"f1999": 1999}
+
+
+def test_a_blank_question_finds_nothing_and_asks_no_encoder(tmp_path):
+  def encode(texts):
+    assert all(text.strip() for text in texts)
+    return [[len(text), text.count("o"), 1.0] for text in texts]
+
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en", encoder=encode)
+  for blank in ("", " \n", "\u200b\u3000", "\x00"):
+    assert not base.search(blank) and not base.answer(blank, generate=lambda *_: "1").text
+    with pytest.raises(ValueError, match="says nothing"):
+      base.feedback(blank, useful="moss")
+    with pytest.raises(ValueError, match="'yaer'"):
+      base.search(blank, where={"yaer": 1958})
+  assert base.search("?", by="encoder")
 
 
 def test_a_selective_condition_still_finds_k_passages(tmp_path):
@@ -390,8 +456,6 @@ def test_fields_are_those_of_documents_that_are_there(base):
 
 
 def test_dates_and_numbers_of_numpy_are_kept(base):
-  import datetime
-
   import numpy as np
 
   day, number = datetime.date(2026, 1, 2), np.int64(3)

@@ -176,6 +176,10 @@ def test_a_passage_with_another_text_is_not_meant(words):
   [
     ({}, "says nothing"),
     ({"answer": ""}, "says nothing"),
+    ({"answer": [" \n", "\u200b"]}, "says nothing"),
+    ({"answer": [9]}, "answer=9 is no text"),
+    ({"answer": 9}, "answer=9 is no text"),
+    ({"answer": {"value": "x"}.items()}, "is no text"),
     ({"useful": "elm"}, "'elm'"),
     ({"useful": ["oak", "elm"]}, "'elm'"),
     ({"not_useful": 7}, "7"),

@@ -201,9 +201,13 @@ def test_another_writer_is_waited_for(base):
     ({"field": "kind", "least": "p", "most": "q"}, {"fern"}),
     ({"field": "kind", "least": "7"}, {"fern", HOSTILE}),
     ({"field": "year"}, {"a/moss.txt", "fern", HOSTILE}),
+    ({"field": "author", "equal": "Lee, Ann"}, {"fern"}),
+    ({"field": "author", "equal": 'Kim, "Lee, Ann"'}, {"a/moss.txt", "fern"}),
+    ({"field": "author", "equal": '"'}, set()),
   ],
 )
 def test_the_page_filters_by_a_field(base, condition, expected):
+  base.update([{**DOCUMENTS[0], "author": "Kim"}, {**DOCUMENTS[1], "author": "Lee, Ann"}])
   page = client_of(base).get("/", params={"q": "shade", **condition}).text
   titles = {"a/moss.txt": ">Moss</a>", "fern": ">fern</a>", HOSTILE: "&lt;/script&gt;</a>"}
   assert {id for id, title in titles.items() if title in page.partition("<main")[2]} == expected

@@ -33,7 +33,7 @@ _READER = (("knowledge_augmented_encoder", "knowledge_augmented_encoder"),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(choices.Checked):
   """The settings of one row of the table, in addition to those of its trainings.
 
   Attributes:
@@ -52,9 +52,6 @@ class Row:
   retriever_start: Literal["inverse_cloze", "random"] = "inverse_cloze"
   training_sentences: Literal["outside", "inside"] = "outside"
   shared: str | None = None
-
-  def __post_init__(self):
-    choices.check_fields(self)
 
 
 def ablation(

@@ -22,13 +22,13 @@ import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from realm_jax import __version__
 from realm_jax.command_line import configuration, flags
 from realm_jax.command_line.configuration import UsageError
 from realm_jax.devices import backend
-from realm_jax.foundations import child_processes
+from realm_jax.foundations import child_processes, choices
 
 _ROOMS = {
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
@@ -60,7 +60,7 @@ jobs:
 
 def _common_flags(
   *,
-  gin_file: tuple[str, ...] = (),
+  gin_file: Annotated[tuple[str, ...], choices.WHOLE] = (),
   traceback: bool = False,
   coordinator: str | None = None,
   num_processes: int | None = None,

@@ -25,7 +25,7 @@ _MAX_PASSAGES_IN_PROCESS = 50_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sources:
+class Sources(choices.Checked):
   """What to answer from.
 
   Attributes:
@@ -44,14 +44,11 @@ class Sources:
   checkpoints: str = ""
   passages: str = ""
   index: str = ""
-  step: int | None = None
-  generation: int | None = None
+  step: choices.CountOrZero | None = None
+  generation: choices.CountOrZero | None = None
   searcher: SearcherFactory | None = None
   retriever: Literal["dense", "bm25", "hybrid"] = "dense"
   fusion: Fusion = Fusion()
-
-  def __post_init__(self):
-    choices.check_fields(self)
 
   def missing(self) -> list[str]:
     """Returns the directories that are not given."""

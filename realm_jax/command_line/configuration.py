@@ -98,6 +98,10 @@ def _wire(
       # Fields in which a job's default differs from its class are bound as well.
       if flagged or (keyword.overridden and keyword.name not in bound):
         gin.bind_parameter((scope, selector, keyword.name), values.get(name, keyword.default))
+      elif keyword.plain and keyword.name in bound and not _is_call(value):
+        given = copy.deepcopy(value)  # of a macro
+        if (checked := keyword.checked(given)) != given:
+          gin.bind_parameter((scope, selector, keyword.name), checked)
       continue
     config, base = keyword.config, scopes[: len(scopes) - len(path)]
     if isinstance(value, gin.config.ConfigurableReference) and value.configurable is not None:
@@ -122,6 +126,12 @@ def _wire(
     gin.bind_parameter((scope, selector, keyword.name), reference)
     chosen = keyword.default if isinstance(keyword.default, config) else None
     _wire(config, scopes=inner, path=here, default=chosen, values=values)
+
+
+def _is_call(value: Any) -> bool:
+  """Returns whether a bound value is a reference other than a macro."""
+  reference = gin.config.ConfigurableReference
+  return isinstance(value, reference) and getattr(value.configurable, "name", "") != "macro"
 
 
 def _import(function: Callable[..., Any]) -> str:

@@ -10,6 +10,8 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import os
+import re
 import shutil
 import textwrap
 import types
@@ -18,6 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import docstring_parser
+
+from realm_jax.foundations import choices
 
 REQUIRED = inspect.Parameter.empty
 
@@ -40,8 +44,13 @@ def plain(annotation: Any) -> Plain | None:
     read = (lambda text: booleans[text.lower()]) if annotation is bool else annotation
     return Plain(_SCALARS[annotation], read)
   if origin is typing.Literal:
-    choices = {str(part): part for part in parts}
-    return Plain("|".join(choices), choices.__getitem__)
+    known = {str(part): part for part in parts}
+    return Plain("|".join(known), known.__getitem__)
+  if origin is typing.Annotated:
+    inner = plain(parts[0])
+    if inner is None or choices.WHOLE in parts:
+      return inner and Plain("TEXT", lambda text: (text,))
+    return Plain(f"{inner.metavar} ({parts[1]})", inner.read)
   if (some := _without_none(annotation)) is not annotation:
     inner = plain(some)
     return inner and Plain(
@@ -52,13 +61,15 @@ def plain(annotation: Any) -> Plain | None:
     return None
   fixed = origin is tuple and Ellipsis not in parts
   parts = [part for part in parts if part is not Ellipsis]
-  words = [p for p in parts if p in _SCALARS or typing.get_origin(p) is typing.Literal]
+  of_words = (typing.Literal, typing.Annotated)
+  words = [p for p in parts if p in _SCALARS or typing.get_origin(p) in of_words]
   if words != parts:
     return None
   items = [item for word in words if (item := plain(word))]
 
   def read_items(text):
-    texts = text.split(",") if text else []
+    # A file or directory may have commas in its name.
+    texts = [text] if str in words and os.path.exists(text) else text.split(",") if text else []
     readers = items if fixed else items * len(texts)
     return _SEQUENCES[origin](i.read(text) for i, text in zip(readers, texts, strict=True))
 
@@ -87,6 +98,14 @@ class Keyword:
   @functools.cached_property
   def plain(self) -> Plain | None:
     return plain(self.annotation)
+
+  def checked(self, value: Any) -> Any:
+    """Returns a value with `~` as the home directory; refuses one that its type does not allow."""
+    name = self.name.rpartition(".")[2]
+    if self.default != value and value in ("", ("",)) or self.default is REQUIRED and value == ():
+      raise ValueError(f"{name} is empty; give a value, or leave it out")
+    choices.check(self.annotation, **{name: value})
+    return tuple(map(_at_home, value)) if isinstance(value, tuple) else _at_home(value)
 
   @property
   def config(self) -> type | None:
@@ -179,9 +198,10 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
       else:
         text = words.pop(0)
     try:
-      found.append((keyword.name, keyword.plain.read(text)))
+      value = keyword.plain.read(text)
     except (KeyError, ValueError):
       raise ValueError(f"{flag}: {text!r} is not {keyword.plain.metavar}") from None
+    found.append((keyword.name, keyword.checked(value)))
   return [*found, (positional[0].name, tuple(rest))] if rest else found
 
 
@@ -231,6 +251,12 @@ def _default(keyword: Keyword) -> str:
   if keyword.default is REQUIRED:
     return "required; may stand without its name" if keyword.positional else "required"
   return f"default: {textwrap.shorten(as_text(keyword.default), 60, placeholder='...')}"
+
+
+def _at_home(value: Any) -> Any:
+  """Returns a text with `~` or `~user` at its beginning as a home directory."""
+  is_path = isinstance(value, str) and re.match(r"~[\w.-]*(/|$)", value)
+  return os.path.expanduser(value) if is_path else value
 
 
 def _without_none(annotation: Any) -> Any:

@@ -24,7 +24,7 @@ from realm_jax.text.segmentation import sentence_spans
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChunkingConfig:
+class ChunkingConfig(choices.Checked):
   """How documents are cut into passages.
 
   Attributes:
@@ -36,27 +36,16 @@ class ChunkingConfig:
   """
 
   unit: Literal["sentences", "words"] = "sentences"
-  max_passage_length: int = 288
-  max_sentences: int | None = None
-  num_words: int = 100
-  overlap: int = 0
+  max_passage_length: choices.PassageLength = 288
+  max_sentences: choices.Count | None = None
+  num_words: choices.Count = 100
+  overlap: choices.CountOrZero = 0
 
   def __post_init__(self):
-    choices.check_fields(self)
-    if self.max_passage_length <= SPECIAL_TOKENS_PER_PASSAGE:
-      raise ValueError(
-        f"max_passage_length={self.max_passage_length} leaves no room for text next to "
-        f"{SPECIAL_TOKENS_PER_PASSAGE} special tokens; raise it"
-      )
-    if self.max_sentences is not None and self.max_sentences < 1:
-      raise ValueError(f"max_sentences={self.max_sentences}; use at least 1, or none for no limit")
-    if self.num_words < 1:
-      raise ValueError(f"num_words={self.num_words}; use at least 1")
+    super().__post_init__()
     size = self.num_words if self.unit == "words" else self.max_sentences
-    if self.overlap < 0 or (size is not None and self.overlap >= size):
-      raise ValueError(
-        f"overlap={self.overlap}; use 0 or more, and less than the {size} {self.unit} of a passage"
-      )
+    if size is not None and self.overlap >= size:
+      raise ValueError(f"overlap={self.overlap}; use less than the {size} {self.unit} of a passage")
 
 
 class TokenizedSentence(NamedTuple):

@@ -20,7 +20,7 @@ _SEARCHED = 20  # passages found for a sentence; few of those further down have 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerableConfig:
+class AnswerableConfig(choices.Checked):
   """Which masked queries to keep, and which passage they are read with.
 
   Attributes:
@@ -35,7 +35,7 @@ class AnswerableConfig:
   read_with: Literal["own", "found"] = "own"
 
   def __post_init__(self):
-    choices.check_fields(self)
+    super().__post_init__()
     given = [f"{n}={value}" for n, value in vars(self).items() if value != getattr(type(self), n)]
     if given and self.answerable_from is None:
       raise ValueError(

@@ -20,7 +20,7 @@ _RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asking:
+class Asking(choices.Checked):
   """How questions are asked.
 
   Attributes:
@@ -33,16 +33,13 @@ class Asking:
 
   answer_text: AnswerText = "raw"
   book: Literal["open", "closed"] = "open"
-  recall_at: Sequence[int] = RECALL_AT
-  batch_size: int = 32
+  recall_at: Sequence[choices.Count] = RECALL_AT
+  batch_size: choices.Count = 32
 
   def __post_init__(self):
-    choices.check_fields(self)
-    if not self.recall_at or min(self.recall_at) < 1 or self.batch_size < 1:
-      raise ValueError(
-        f"recall_at={','.join(map(str, self.recall_at))} and batch_size={self.batch_size}; use "
-        "numbers of at least 1"
-      )
+    super().__post_init__()
+    if not self.recall_at:
+      raise ValueError("recall_at is empty; give numbers of passages")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,26 +1,87 @@
-"""Checks settings that are one of several strings, typed as `Literal`, and counts."""
+"""What a setting may be, by its type: one of several strings, or a number within bounds."""
 
+import dataclasses
+import functools
+import math
+import numbers
 import typing
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 
-def check_fields(config) -> None:
-  """Checks the `Literal` fields of a dataclass; meant for its `__post_init__`."""
-  for name, annotation in typing.get_type_hints(type(config)).items():
-    if typing.get_origin(annotation) is typing.Literal:
-      check(annotation, **{name: getattr(config, name)})
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounds:
+  """The finite numbers from `least`, or above `above`, to `most`, or below `below`."""
+
+  least: float = -math.inf
+  above: float = -math.inf
+  most: float = math.inf
+  below: float = math.inf
+
+  def hold(self, value: float) -> bool:
+    return (
+      math.isfinite(value) and self.least <= value <= self.most and self.above < value < self.below
+    )
+
+  def __str__(self) -> str:
+    words = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+    return " and ".join(f"{word} {limit}" for word, limit in words.items() if abs(limit) < math.inf)
 
 
-def check(choices, **settings: str) -> None:
-  """Checks that settings are among the choices of a `Literal` type."""
-  known = typing.get_args(choices)
+Count = Annotated[int, Bounds(least=1)]
+CountOrZero = Annotated[int, Bounds(least=0)]
+Seed = Annotated[int, Bounds(least=0, below=2**63)]
+Positive = Annotated[float, Bounds(above=0)]
+PositiveOrZero = Annotated[float, Bounds(least=0)]
+Share = Annotated[float, Bounds(least=0, most=1)]
+Rate = Annotated[float, Bounds(least=0, below=1)]
+WHOLE = "a text that is one item of a sequence, with its commas"
+# Wordpieces of a text between [CLS] and [SEP], and of a passage, with a title's [SEP].
+TextLength = Annotated[int, Bounds(least=3)]
+PassageLength = Annotated[int, Bounds(least=4)]
+Port = Annotated[int, Bounds(least=0, most=65_535)]
+
+
+class Checked:
+  """A dataclass whose fields are what their types say; `__post_init__` checks them."""
+
+  def __post_init__(self) -> None:
+    for name, kind in _kinds(type(self)).items():
+      check(kind, **{name: getattr(self, name)})
+
+
+@functools.cache
+def _kinds(config: type) -> dict[str, Any]:
+  return typing.get_type_hints(config, include_extras=True)
+
+
+def check(kind: Any, /, **settings: Any) -> None:
+  """Checks that settings are what their type says, so far as it has choices or bounds."""
   for name, value in settings.items():
-    if value not in known:
-      raise ValueError(f"{name}={value!r}; choose one of {', '.join(known)}")
+    if fault := _fault(kind, value):
+      raise ValueError(f"{name}={_as_text(value)}; {fault}")
 
 
-def check_counts(config, *names: str, least: int = 1) -> None:
-  """Checks that fields of a dataclass are at least some number; None stands for a default."""
-  for name in names:
-    value = getattr(config, name)
-    if value is not None and value < least:
-      raise ValueError(f"{name}={value}; give at least {least}")
+def _fault(kind: Any, value: Any) -> str:
+  """Returns what to give instead of a value; empty if it is of its type."""
+  origin, parts = typing.get_origin(kind), typing.get_args(kind)
+  if origin is Literal:
+    return "" if value in parts else f"choose one of {', '.join(map(str, parts))}"
+  if origin is Annotated and isinstance(bounds := parts[1], Bounds):
+    number: Any = numbers.Integral if parts[0] is int else numbers.Real
+    is_number = isinstance(value, number) and not isinstance(value, bool)
+    if is_number and bounds.hold(value):
+      return ""
+    return f"give {f'a number ({parts[0].__name__}), ' * (not is_number)}{bounds}"
+  if type(None) in parts and value is not None:
+    return _fault(parts[0], value)
+  if isinstance(value, Sequence) and not isinstance(value, str) and parts:
+    each = parts if origin is tuple and Ellipsis not in parts else parts[:1] * len(value)
+    return next(filter(None, map(_fault, each, value)), "")
+  return ""
+
+
+def _as_text(value: Any) -> str:
+  if isinstance(value, (tuple, list)):
+    return ",".join(map(_as_text, value))
+  return repr(value) if isinstance(value, str) else str(value)

@@ -14,11 +14,12 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.foundations import choices
 from realm_jax.index.postings import Postings, languages_of, open_or_build, prefixes_of
 from realm_jax.text import wordpieces
 from realm_jax.text.analysis import Analyzer
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 
 
 _Part = tuple[int, np.ndarray, np.ndarray]
+_Weight = Annotated[float, choices.Bounds(least=0, most=1000)]
 _ROWS_AT_ONCE = 2**13  # fewer are scored faster than bounds are compared
 _BLOCK = 256
 _FEW = 100  # deleted texts of a segment, whose terms are counted when it is opened
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bm25Config:
+class Bm25Config(choices.Checked):
   """Settings of BM25.
 
   Attributes:
@@ -46,15 +48,10 @@ class Bm25Config:
       keep them. They are known for English.
   """
 
-  k1: float = 1.2
-  b: float = 0.5
-  pair_weight: float = 0.15
+  k1: _Weight = 1.2
+  b: choices.Share = 0.5
+  pair_weight: _Weight = 0.15
   drop_question_words: bool = True
-
-  def __post_init__(self):
-    for name, most in (("k1", 1000.0), ("b", 1.0), ("pair_weight", 1000.0)):
-      if not 0 <= (value := getattr(self, name)) <= most:
-        raise ValueError(f"{name}={value}; BM25 takes a number from 0 to {most:g}")
 
 
 class Bm25Retriever:

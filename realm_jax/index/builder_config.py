@@ -11,7 +11,7 @@ SAMPLE_QUERIES = 512  # for measuring recall
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuilderConfig:
+class BuilderConfig(choices.Checked):
   """How the knowledge corpus is embedded and its index published.
 
   Attributes:
@@ -25,10 +25,6 @@ class BuilderConfig:
 
   searcher: SearcherConfig = SearcherConfig()
   dtype: Literal["float32", "bfloat16"] = "float32"
-  tokens_per_batch: int = 16_384
-  keep: int = 3
+  tokens_per_batch: choices.Count = 16_384
+  keep: choices.Count = 3
   other_runs: Literal["refuse", "accept"] = "refuse"
-
-  def __post_init__(self):
-    choices.check_fields(self)
-    choices.check_counts(self, "tokens_per_batch", "keep")

@@ -22,7 +22,7 @@ _DEPTH = 100  # passages of each ranking to fuse, at least, by ranks or of more 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fusion:
+class Fusion(choices.Checked):
   """How a dual encoder and BM25 are fused.
 
   Attributes:
@@ -36,15 +36,11 @@ class Fusion:
   """
 
   by: Literal["scores", "ranks"] = "scores"
-  weight: float = DENSE_WEIGHT
-  neighbours: float | None = None
+  weight: choices.Share = DENSE_WEIGHT
+  neighbours: choices.PositiveOrZero | None = None
 
   def __post_init__(self):
-    choices.check_fields(self)
-    if not 0 <= self.weight <= 1:
-      raise ValueError(f"fusion.weight={self.weight}; it must lie in [0, 1]")
-    if self.neighbours is not None and self.neighbours < 0:
-      raise ValueError(f"fusion.neighbours={self.neighbours}; it must be at least 0")
+    super().__post_init__()
     if self.neighbours and self.by != "scores":
       raise ValueError(f"fusion.neighbours={self.neighbours} needs --by=scores")
 

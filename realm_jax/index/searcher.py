@@ -8,7 +8,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import jax
 import numpy as np
@@ -57,7 +57,7 @@ def begin(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearcherConfig:
+class SearcherConfig(choices.Checked):
   """Settings of searchers; `for_corpus` replaces None by values for N passages.
 
   The settings of trees apply to a shard of n = N / num_shards passages.
@@ -74,37 +74,22 @@ class SearcherConfig:
       uses more. None uses 100 over all shards.
     training_sample_size: Rows that k-means is trained on; hashing uses at most 16,384 of them. None
       uses 200 per leaf.
-    min_passages_for_tree: Shards with fewer rows are searched by brute force.
+    min_passages_for_tree: Shards with fewer rows are searched by brute force. Asymmetric hashing is
+      trained on 16 or more.
     threads: Threads that build the index or run a search. None uses all cores of the process.
     target_recall: The share of the true best passages that a search should find. None means 0.98
       for "scann" and "faiss", and all for "device".
   """
 
   kind: Literal["auto", "scann", "faiss", "exact", "device"] = "auto"
-  num_shards: int | None = None
-  num_leaves: int | None = None
-  num_leaves_to_search: int | None = None
-  reorder_candidates: int | None = None
-  training_sample_size: int | None = None
-  min_passages_for_tree: int = 4096
-  threads: int | None = None
-  target_recall: float | None = None
-
-  def __post_init__(self):
-    choices.check_fields(self)
-    for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      if field.name != "kind" and value is not None and value <= 0:
-        raise ValueError(f"searcher setting {field.name}={value} must be above 0")
-    if self.target_recall is not None and self.target_recall >= 1:
-      raise ValueError(
-        f'target_recall={self.target_recall} must be below 1; kind="exact" finds all'
-      )
-    if self.min_passages_for_tree < 16:
-      raise ValueError(
-        f"searcher setting min_passages_for_tree={self.min_passages_for_tree} must be at least 16,"
-        " the fewest rows that asymmetric hashing can be trained on"
-      )
+  num_shards: choices.Count | None = None
+  num_leaves: choices.Count | None = None
+  num_leaves_to_search: choices.Count | None = None
+  reorder_candidates: choices.Count | None = None
+  training_sample_size: choices.Count | None = None
+  min_passages_for_tree: Annotated[int, choices.Bounds(least=16)] = 4096
+  threads: choices.Count | None = None
+  target_recall: Annotated[float, choices.Bounds(above=0, below=1)] | None = None
 
   def for_corpus(self, num_passages: int) -> "CorpusSearcherConfig":
     """Returns the settings with "auto" and None resolved as far as N determines them."""

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from realm_jax.foundations import choices
 from realm_jax.knowledge_base import columns, text_encoders
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.generation import GeneratorSettings
@@ -24,7 +25,7 @@ def create(
   texts: Sequence[str] = (),
   *,
   language: Sequence[str] = ("auto",),
-  passage_words: int = 100,
+  passage_words: choices.Count = 100,
   encoder: str | None = None,
   reader: str | None = None,
 ) -> None:
@@ -121,11 +122,11 @@ def search(
   path: str,
   question: str,
   *,
-  k: int = 5,
+  k: choices.Count = 5,
   where: str = "{}",
   by: Ranking | None = None,
   encoder: str | None = None,
-  min_answerable: float | None = None,
+  min_answerable: choices.Share | None = None,
 ) -> None:
   """Searches a knowledge base, and prints the best passages.
 
@@ -154,7 +155,7 @@ def ask(
   *,
   encoder: str | None = None,
   generator: GeneratorSettings = GeneratorSettings(),
-  min_answerable: float | None = None,
+  min_answerable: choices.Share | None = None,
 ) -> None:
   """Answers a question from a knowledge base, with its reader or a language model.
 
@@ -176,7 +177,7 @@ def train(
   questions: str | None = None,
   *,
   encoder: str | None = None,
-  minutes: float | None = None,
+  minutes: choices.Positive | None = None,
 ) -> None:
   """Makes searches of a knowledge base better: chooses what ranks, or trains on questions.
 
@@ -210,7 +211,7 @@ def serve(
   path: str,
   *,
   host: str = "127.0.0.1",
-  port: int = 8080,
+  port: choices.Port = 8080,
   edit_token: str | None = None,
   encoder: str | None = None,
   limits: LimitSettings = LimitSettings(),
@@ -244,7 +245,7 @@ def mcp(
   path: str,
   *,
   write: bool = False,
-  port: int | None = None,
+  port: choices.Port | None = None,
   encoder: str | None = None,
   generator: GeneratorSettings = GeneratorSettings(),
 ) -> None:

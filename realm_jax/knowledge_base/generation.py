@@ -14,8 +14,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+from realm_jax.foundations import choices
 from realm_jax.knowledge_base import citations
 from realm_jax.knowledge_base.hits import Answer, Hit, Hits
 
@@ -273,7 +274,7 @@ def _key() -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneratorSettings:
+class GeneratorSettings(choices.Checked):
   """A language model that answers from the passages of a knowledge base.
 
   Attributes:
@@ -285,7 +286,7 @@ class GeneratorSettings:
 
   generator: str | None = None
   generator_model: str | None = None
-  generator_timeout: float = 120.0
+  generator_timeout: Annotated[float, choices.Bounds(above=0, below=1e6)] = 120.0
 
   def open(self) -> ChatServer | None:
     """Returns what answers; None if there is no address."""

@@ -41,7 +41,7 @@ class TypedModule(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BertConfig:
+class BertConfig(choices.Checked):
   """Size and numerics of a BERT; the defaults are BERT-base, uncased.
 
   Attributes:
@@ -66,37 +66,30 @@ class BertConfig:
       in minutes; it is then no BERT that other programs know. See `Copying`.
   """
 
-  vocab_size: int = 30522
-  hidden_size: int = 768
-  num_layers: int = 12
-  num_heads: int = 12
-  mlp_size: int = 3072
-  max_length: int = 512
-  num_segments: int = 2
-  dropout_rate: float = 0.1
-  attention_dropout_rate: float = 0.1
-  layer_norm_epsilon: float = 1e-12
+  vocab_size: choices.Count = 30522
+  hidden_size: choices.Count = 768
+  num_layers: choices.Count = 12
+  num_heads: choices.Count = 12
+  mlp_size: choices.Count = 3072
+  max_length: choices.Count = 512
+  num_segments: choices.Count = 2
+  dropout_rate: choices.Rate = 0.1
+  attention_dropout_rate: choices.Rate = 0.1
+  layer_norm_epsilon: choices.PositiveOrZero = 1e-12
   activation: Literal["gelu_erf", "gelu_tanh"] = "gelu_tanh"
   dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
   attention: Literal["auto", "plain", "fused"] = "auto"
   remat: bool = False
-  initializer_range: float = 0.02
+  initializer_range: choices.PositiveOrZero = 0.02
   copies: bool = False
 
   def __post_init__(self):
-    choices.check_fields(self)
-    sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "mlp_size", "max_length")
-    for name in (*sizes, "num_segments"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
+    super().__post_init__()
     if self.hidden_size % self.num_heads:
       raise ValueError(
         f"hidden_size={self.hidden_size} is not a multiple of num_heads={self.num_heads}; "
         "each head takes an equal share of the width"
       )
-    for name in ("dropout_rate", "attention_dropout_rate"):
-      if not 0 <= getattr(self, name) < 1:
-        raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1)")
     if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
       raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
     if self.dtype == "float64" and self.attention == "fused":

@@ -48,27 +48,20 @@ class DualEncoderConfig(EncoderConfig):
   """
 
   bert: bert.BertConfig
-  projection_size: int = 128
+  projection_size: choices.Count = 128
   towers: Towers = "shared"
   pooling: Pooling = "pooler"
   output: Output = "projection"
-  projection_dropout_rate: float = 0.1
-  layer_norm_epsilon: float = 1e-3
-  ignored_ids: tuple[int, ...] = ()
-  query_prompt: tuple[int, ...] = ()
-  passage_prompt: tuple[int, ...] = ()
+  projection_dropout_rate: choices.Rate = 0.1
+  layer_norm_epsilon: choices.PositiveOrZero = 1e-3
+  ignored_ids: tuple[choices.CountOrZero, ...] = ()
+  query_prompt: tuple[choices.CountOrZero, ...] = ()
+  passage_prompt: tuple[choices.CountOrZero, ...] = ()
 
   def __post_init__(self):
     super().__post_init__()
-    choices.check_fields(self)
     if self.bert.copies:
       raise ValueError("copies=True in a dual encoder's BERT; only a reader copies")
-    if self.projection_size < 1:
-      raise ValueError(f"projection_size={self.projection_size}; it must be at least 1")
-    if not 0 <= self.projection_dropout_rate < 1:
-      raise ValueError(
-        f"projection_dropout_rate={self.projection_dropout_rate}; it must lie in [0, 1)"
-      )
     if self.output != "projection" and self.projection_size != self.bert.hidden_size:
       raise ValueError(
         f"projection_size={self.projection_size} with output={self.output!r}; without a projection "

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.devices import datatypes, partitioning
+from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig, TypedModule
 from realm_jax.text.wordpieces import WordPieces
 
@@ -58,7 +59,7 @@ Side = Literal["query", "passage"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderConfig(abc.ABC):
+class EncoderConfig(choices.Checked, abc.ABC):
   """Settings of an encoder; a checkpoint keeps them, with the name of their class.
 
   Attributes:
@@ -66,13 +67,9 @@ class EncoderConfig(abc.ABC):
       gives more passages a share of the prediction and the gradient.
   """
 
-  temperature: float = 1.0
+  temperature: choices.Positive = 1.0
   # The class of a description that names none.
   unnamed: ClassVar[str] = "realm_jax.models.dual_encoder.DualEncoderConfig"
-
-  def __post_init__(self):
-    if self.temperature <= 0:
-      raise ValueError(f"temperature={self.temperature}; it must be above 0")
 
   @abc.abstractmethod
   def make(self) -> "Encoder":

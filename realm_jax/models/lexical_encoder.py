@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.devices.datatypes import Array, Tokens
+from realm_jax.foundations import choices
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import Encoder, EncoderConfig
 from realm_jax.text.analysis import Analyzer
@@ -49,18 +50,16 @@ class LexicalEncoderConfig(EncoderConfig):
     candidates: Number of passages found by their vectors that are scored exactly.
   """
 
-  vocab_size: int = 30_522
-  projection_size: int = 1024
-  k1: float = 0.9
-  b: float = 0.4
-  candidates: int = 400
+  vocab_size: choices.Count = 30_522
+  projection_size: choices.Count = 1024
+  k1: choices.PositiveOrZero = 0.9
+  b: choices.Share = 0.4
+  candidates: choices.Count = 400
 
   def __post_init__(self):
     super().__post_init__()
-    if self.projection_size < _SIGNS or self.projection_size % _SIGNS:
+    if self.projection_size % _SIGNS:
       raise ValueError(f"projection_size={self.projection_size}; give a multiple of {_SIGNS}")
-    if self.k1 < 0 or not 0 <= self.b <= 1:
-      raise ValueError(f"k1={self.k1}, b={self.b}; k1 must be at least 0 and b lie in [0, 1]")
 
   def make(self) -> "LexicalEncoder":
     return LexicalEncoder(self)

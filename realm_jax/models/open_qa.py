@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
+from realm_jax.foundations import choices
 from realm_jax.models import bert
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import EncoderConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpanReaderConfig:
+class SpanReaderConfig(choices.Checked):
   """Settings of a span reader.
 
   Attributes:
@@ -32,14 +33,9 @@ class SpanReaderConfig:
   """
 
   bert: bert.BertConfig
-  max_span_width: int = 10
-  span_hidden_size: int = 256
-  layer_norm_epsilon: float = 1e-3
-
-  def __post_init__(self):
-    for name, least in (("max_span_width", 1), ("span_hidden_size", 0)):
-      if getattr(self, name) < least:
-        raise ValueError(f"{name}={getattr(self, name)}; it must be at least {least}")
+  max_span_width: choices.Count = 10
+  span_hidden_size: choices.CountOrZero = 256
+  layer_norm_epsilon: choices.PositiveOrZero = 1e-3
 
 
 class SpanReader(TypedModule):

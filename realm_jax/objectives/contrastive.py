@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import Array, Mean
+from realm_jax.foundations import choices
 from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 _UNIT_LENGTH_SCALE = 20.0
@@ -30,7 +31,7 @@ class Contrastive(Objective):
       sentence encoders do, because their scores differ too little otherwise, and 1 for others.
   """
 
-  scale: float | None = None
+  scale: choices.Positive | None = None
 
   def build(self, model: Any) -> Loss:
     """Returns the objective of a model that has `encode_pairs` and `pair_scores`."""

@@ -31,9 +31,6 @@ class MarginalLikelihood(Objective):
 
   marginalize: Marginalization = "span"
 
-  def __post_init__(self):
-    choices.check_fields(self)
-
   def build(self, model: Any) -> Loss:
     """Returns the objective of a `RealmPretrainingModel`."""
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.devices.datatypes import Mean
+from realm_jax.foundations import choices
 from realm_jax.models import dropout_keys
 
 LOSS = "loss/total"
@@ -25,7 +26,7 @@ Metrics = dict[str, Mean]
 
 
 @dataclasses.dataclass(frozen=True)
-class Objective(abc.ABC):
+class Objective(choices.Checked, abc.ABC):
   """What a training minimises, whatever its model; subclassed by frozen, hashable dataclasses."""
 
   @abc.abstractmethod

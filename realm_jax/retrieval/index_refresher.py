@@ -70,7 +70,7 @@ class LoadedGeneration:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RefreshConfig:
+class RefreshConfig(choices.Checked):
   """How the trainer follows the index builder.
 
   Attributes:
@@ -82,14 +82,14 @@ class RefreshConfig:
     searcher: Makes the searcher of a generation's embeddings; None searches it as it was built.
   """
 
-  poll_seconds: float = 5.0
-  max_staleness_steps: int | None = None
+  poll_seconds: choices.PositiveOrZero = 5.0
+  max_staleness_steps: choices.CountOrZero | None = None
   when_late: WhenLate = "continue"
   other_runs: OtherRuns = "refuse"
   searcher: SearcherFactory | None = None
 
   def __post_init__(self):
-    choices.check_fields(self)
+    super().__post_init__()
     if self.when_late != "continue" and self.max_staleness_steps is None:
       raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
 

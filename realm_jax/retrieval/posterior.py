@@ -15,6 +15,7 @@ import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices.datatypes import SearchResults, Tokens
+from realm_jax.foundations import choices
 from realm_jax.index.bm25 import open_bm25
 from realm_jax.text import wordpieces
 
@@ -22,7 +23,7 @@ from realm_jax.text import wordpieces
 SentenceSearch = Callable[[Tokens, int], SearchResults]
 
 
-class Posterior(abc.ABC):
+class Posterior(choices.Checked, abc.ABC):
   """What finds passages with unmasked sentences; subclasses are frozen dataclasses.
 
   Attributes:
@@ -32,7 +33,7 @@ class Posterior(abc.ABC):
       queries, and the index is searched once for both.
   """
 
-  num_passages: int
+  num_passages: choices.Count
   embeds: ClassVar[bool] = False
 
   @abc.abstractmethod
@@ -44,7 +45,7 @@ class Posterior(abc.ABC):
 class Bm25Posterior(Posterior):
   """Finds what shares rare words with the sentence; its index is kept beside the corpus."""
 
-  num_passages: int
+  num_passages: choices.Count
 
   def open(self, store: PassageStore) -> SentenceSearch:
     retriever = open_bm25(store)
@@ -65,7 +66,7 @@ class Bm25Posterior(Posterior):
 class DualEncoderPosterior(Posterior):
   """Finds what the dual encoder in training finds for the sentence."""
 
-  num_passages: int
+  num_passages: choices.Count
   embeds: ClassVar[bool] = True
 
   def open(self, store: PassageStore) -> None:

@@ -18,7 +18,7 @@ from realm_jax.retrieval.passage_finder import PassageFinder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamConfig:
+class BeamConfig(choices.Checked):
   """Sizes of a question's beam.
 
   Attributes:
@@ -29,17 +29,16 @@ class BeamConfig:
       "searcher", by the searcher's possibly approximate scores (as in the released ORQA).
   """
 
-  beam_size: int = 5000
-  num_read: int = 5
-  joint_length: int = 320
+  beam_size: choices.Count = 5000
+  num_read: choices.Count = 5
+  joint_length: choices.PassageLength = 320
   order: Literal["exact", "searcher"] = "exact"
 
   def __post_init__(self):
-    choices.check_fields(self)
-    if not 1 <= self.num_read <= self.beam_size:
+    super().__post_init__()
+    if self.num_read > self.beam_size:
       raise ValueError(
-        f"num_read={self.num_read} of beam_size={self.beam_size}; read at least 1 passage, and no "
-        "more than the beam holds"
+        f"num_read={self.num_read} of beam_size={self.beam_size}; read no more than the beam holds"
       )
 
 

@@ -5,7 +5,7 @@ afresh.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import numpy as np
@@ -74,7 +74,7 @@ _EXTRA_PASSAGES = 3  # a sentence occurs in two overlapping passages, and in som
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RetrievalConfig:
+class RetrievalConfig(choices.Checked):
   """Settings of retrieval.
 
   Attributes:
@@ -94,21 +94,17 @@ class RetrievalConfig:
       None reads only what the masked query finds. Checkpoints do not keep it.
   """
 
-  num_passages: int = 8
-  passage_length: int = 288
-  joint_length: int = 384
+  num_passages: Annotated[int, choices.Bounds(least=2)] = 8
+  passage_length: choices.PassageLength = 288
+  joint_length: choices.PassageLength = 384
   null_passage: Literal["keep", "mask"] = "keep"
   trivial_passage: Literal["drop", "allow", "first"] = "drop"
   padding: Literal["longest", "buckets"] = "longest"
   posterior: Posterior | None = None
 
   def __post_init__(self):
-    if self.num_passages < 2:
-      raise ValueError(
-        f"num_passages={self.num_passages}; give at least 2, the null passage and one more"
-      )
-    choices.check_fields(self)
-    if self.posterior and not 1 <= self.posterior.num_passages < self.num_passages:
+    super().__post_init__()
+    if self.posterior and not self.posterior.num_passages < self.num_passages:
       raise ValueError(
         f"posterior num_passages={self.posterior.num_passages} with num_passages="
         f"{self.num_passages}; give 1 to {self.num_passages - 1}, because one is the null passage"

@@ -15,7 +15,7 @@ from realm_jax.text import wordpieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(choices.Checked):
   """The examples of a training and how they are batched.
 
   Attributes:
@@ -26,13 +26,9 @@ class DataConfig:
   """
 
   kind: ClassVar[str]
-  batch_size: int
-  query_length: int
-  data_streams: int | None = None
-
-  def __post_init__(self):
-    choices.check_fields(self)
-    choices.check_counts(self, "batch_size", "query_length", "data_streams")
+  batch_size: choices.Count
+  query_length: choices.TextLength
+  data_streams: choices.Count | None = None
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns the settings that determine the examples."""
@@ -64,14 +60,10 @@ class MaskedQueryData(DataConfig):
   """
 
   kind = "masked_queries"
-  batch_size: int = 512
-  query_length: int = 96
-  max_masks: int = 10
+  batch_size: choices.Count = 512
+  query_length: choices.TextLength = 96
+  max_masks: choices.Count = 10
   mask: batches.Masking = "salient_span"
-
-  def __post_init__(self):
-    super().__post_init__()
-    choices.check_counts(self, "max_masks")
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.input_pipeline import MaskedQueryConverter
@@ -98,14 +90,10 @@ class PairData(DataConfig):
   """
 
   kind = "inverse_cloze"
-  batch_size: int = 4096
-  query_length: int = 64
-  passage_length: int = 288
+  batch_size: choices.Count = 4096
+  query_length: choices.TextLength = 64
+  passage_length: choices.PassageLength = 288
   hide_salient_spans: bool = False
-
-  def __post_init__(self):
-    super().__post_init__()
-    choices.check_counts(self, "passage_length")
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.input_pipeline import PairConverter
@@ -132,8 +120,8 @@ class QuestionData(DataConfig):
   """Questions of a file."""
 
   kind = "questions"
-  batch_size: int = 16
-  query_length: int = 64
+  batch_size: choices.Count = 16
+  query_length: choices.TextLength = 64
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.input_pipeline import OpenQuestionConverter

@@ -48,7 +48,7 @@ class StartingPoint:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StartConfig:
+class StartConfig(choices.Checked):
   """How a model for questions is built from the initial checkpoints.
 
   Attributes:
@@ -62,13 +62,10 @@ class StartConfig:
   """
 
   passage_encoder: Literal["frozen", "trained"] = "frozen"
-  max_span_width: int = 10
-  span_hidden_size: int = 256
-  temperature: float | None = None
-  dropout_rate: float | None = None
-
-  def __post_init__(self):
-    choices.check_fields(self)
+  max_span_width: choices.Count = 10
+  span_hidden_size: choices.CountOrZero = 256
+  temperature: choices.Positive | None = None
+  dropout_rate: choices.Rate | None = None
 
   def find(self, *, retriever: str, reader: str) -> StartingPoint:
     """Returns the starting point from the newest checkpoints of two directories.
@@ -119,7 +116,7 @@ class StartConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DevConfig:
+class DevConfig(choices.Checked):
   """How dev questions are evaluated during training.
 
   Attributes:
@@ -128,12 +125,9 @@ class DevConfig:
     best_metric: The dev metric that selects the best checkpoint.
   """
 
-  eval_every: int = 1000
-  max_dev_questions: int | None = None
+  eval_every: choices.Count = 1000
+  max_dev_questions: choices.Count | None = None
   best_metric: str = "exact_match"
-
-  def __post_init__(self):
-    choices.check_counts(self, "eval_every", "max_dev_questions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +150,7 @@ class Finetuning(TrainingConfig):
   start: StartConfig = StartConfig()
   beam: BeamConfig = BeamConfig()
   refresh: RefreshConfig = RefreshConfig()
-  generation: int | None = None
+  generation: choices.CountOrZero | None = None
   dev: DevConfig = DevConfig()
   objective: Objective = OpenQa()
 

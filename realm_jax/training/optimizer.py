@@ -17,7 +17,7 @@ _CLIP_NORM = 1.0  # maximum global norm of a gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(choices.Checked):
   """Settings of the optimizer.
 
   Attributes:
@@ -34,17 +34,14 @@ class OptimizerConfig:
   """
 
   name: Literal["bert_adam", "adamw"] = "bert_adam"
-  learning_rate: float = 3e-5
-  warmup_steps: int | None = None
+  learning_rate: choices.PositiveOrZero = 3e-5
+  warmup_steps: choices.CountOrZero | None = None
   schedule: Literal["linear", "constant"] = "linear"
-  weight_decay: float = 0.01
-  beta2: float = 0.999
-  learning_rate_factors: tuple[tuple[str, float], ...] = ()
-  frozen_steps: tuple[tuple[str, int], ...] = ()
+  weight_decay: choices.PositiveOrZero = 0.01
+  beta2: choices.Rate = 0.999
+  learning_rate_factors: tuple[tuple[str, choices.PositiveOrZero], ...] = ()
+  frozen_steps: tuple[tuple[str, choices.CountOrZero], ...] = ()
   frozen_parts: tuple[str, ...] = ()
-
-  def __post_init__(self):
-    choices.check_fields(self)
 
   def warmup(self, num_steps: int) -> int:
     """Returns the number of warm-up steps of a run."""

@@ -68,14 +68,13 @@ class Pretraining(TrainingConfig):
   retrieval: RetrievalConfig = RetrievalConfig()
   refresh: RefreshConfig = RefreshConfig()
   objective: Objective = MarginalLikelihood()
-  generation: int | None = None
+  generation: choices.CountOrZero | None = None
   spread_index: bool = False
-  eval_every: int = 1000
-  eval_steps: int = 20
+  eval_every: choices.Count = 1000
+  eval_steps: choices.Count = 20
 
   def __post_init__(self):
-    choices.check_fields(self)
-    choices.check_counts(self, "eval_every", "eval_steps")
+    super().__post_init__()
     (_, objective), *_ = self.objective.weighted_terms()
     try:
       hash(objective)

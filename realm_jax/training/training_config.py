@@ -16,7 +16,7 @@ from realm_jax.training.train_program import TrainProgram
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(choices.Checked):
   """How long a training runs, and what it writes.
 
   Attributes:
@@ -36,31 +36,27 @@ class RunConfig:
       process writes the trace to `WORKDIR/plugins/profile` for TensorBoard and XProf.
   """
 
-  num_steps: int = 100_000
-  seed: int = 0
-  log_every: int = 100
-  checkpoint_every: int = 1000
-  keep_checkpoints: int = 5
+  num_steps: choices.CountOrZero = 100_000
+  seed: choices.Seed = 0
+  log_every: choices.Count = 100
+  checkpoint_every: choices.Count = 1000
+  keep_checkpoints: choices.Count = 5
   allow_changes: tuple[str, ...] = ()
   on_collapse: Literal["stop", "warn"] = "stop"
-  resume_from: int | None = None
-  profile_steps: tuple[int, ...] = ()
+  resume_from: choices.CountOrZero | None = None
+  profile_steps: tuple[choices.CountOrZero, ...] = ()
 
   def __post_init__(self):
-    choices.check_fields(self)
-    if self.profile_steps and not (
-      len(self.profile_steps) == 2 and 0 <= self.profile_steps[0] < self.profile_steps[1]
-    ):
+    super().__post_init__()
+    steps = self.profile_steps
+    if steps and not (len(steps) == 2 and steps[0] < steps[1]):
       raise ValueError(
-        f"profile_steps={self.profile_steps}; give the first step and the one after the last, such "
-        "as 100,105"
+        f"profile_steps={steps}; give the first step and the one after the last, such as 100,105"
       )
-    choices.check_counts(self, "num_steps", least=0)
-    choices.check_counts(self, "log_every", "checkpoint_every", "keep_checkpoints")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshConfig:
+class MeshConfig(choices.Checked):
   """How a training is distributed over devices.
 
   Attributes:
@@ -71,16 +67,12 @@ class MeshConfig:
   """
 
   layout: partitioning.Layout = "replicated"
-  model_parallel: int = 1
-  accumulate_steps: int = 1
-
-  def __post_init__(self):
-    choices.check_fields(self)
-    choices.check_counts(self, "model_parallel", "accumulate_steps")
+  model_parallel: choices.Count = 1
+  accumulate_steps: choices.Count = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
+class TrainingConfig(choices.Checked):
   """The configuration common to all training.
 
   Attributes:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
 
+from realm_jax.foundations import choices
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LimitSettings:
+class LimitSettings(choices.Checked):
   """Limits on the requests that are accepted.
 
   Attributes:
@@ -25,12 +26,8 @@ class LimitSettings:
       its own name here, and the browser would share its session (DNS rebinding).
   """
 
-  body_bytes: int = 65_536
+  body_bytes: choices.Count = 65_536
   hosts: Sequence[str] = ()
-
-  def __post_init__(self):
-    if self.body_bytes < 1:
-      raise ValueError(f"body_bytes={self.body_bytes}; it must be at least 1")
 
   def with_local_names(self, host: str) -> "LimitSettings":
     """Returns limits that let a server on a loopback address answer to local names alone."""

@@ -9,7 +9,7 @@ from realm_jax.answering.open_answerer import open_answerer, question_answerer
 from realm_jax.answering.question_answerer import QuestionAnswers
 from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.data.questions import read_questions
-from realm_jax.foundations import atomic_files, progress
+from realm_jax.foundations import atomic_files, choices, progress
 from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.text.terminal import column, isolated
 
@@ -21,9 +21,9 @@ def ask(
   query: str | None = None,
   *,
   sources: Sources = Sources(),
-  answers: int = 3,
+  answers: choices.Count = 3,
   target: str | None = None,
-  max_answer_length: int = 4,
+  max_answer_length: choices.Count = 4,
   questions: str | None = None,
   output: str | None = None,
 ) -> dict:

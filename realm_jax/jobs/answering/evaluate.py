@@ -16,7 +16,7 @@ from realm_jax.evaluation.document_ranking import JudgedQueries
 from realm_jax.evaluation.masked_sentences import MaskedSentences
 from realm_jax.evaluation.open_qa import Format, OpenQuestions
 from realm_jax.evaluation.systems import Asking, Evaluator, open_system, question_sets
-from realm_jax.foundations import atomic_files, text_files
+from realm_jax.foundations import atomic_files, choices, text_files
 from realm_jax.index import generations
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.training.train_loop import StopSignal
@@ -25,7 +25,7 @@ EVALUATIONS = "evaluations.jsonl"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Following:
+class Following(choices.Checked):
   """Whether to evaluate one checkpoint or a running training.
 
   Attributes:
@@ -36,8 +36,8 @@ class Following:
   """
 
   follow: bool = False
-  until_step: int | None = None
-  poll_seconds: float = 5.0
+  until_step: choices.CountOrZero | None = None
+  poll_seconds: choices.PositiveOrZero = 5.0
 
 
 def evaluate(
@@ -51,7 +51,7 @@ def evaluate(
   train_questions: str | None = None,
   output: str | None = None,
   formats: Sequence[Format] = (),
-  max_questions: int | None = None,
+  max_questions: choices.Count | None = None,
   against: str | None = None,
 ) -> dict:
   """Answers questions or fills masks, and scores the answers against the references.

@@ -9,6 +9,7 @@ from realm_jax.answering.open_answerer import open_answerer
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import Passages
 from realm_jax.data.questions import read_questions
+from realm_jax.foundations import choices
 from realm_jax.text.languages import language_of
 from realm_jax.text.segmentation import sentence_spans
 from realm_jax.text.wordpieces import MASK
@@ -18,7 +19,7 @@ _LONG, _PASSAGES_TRIED = 160, 1000  # characters of an example, and where it is 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SecondModel:
+class SecondModel(choices.Checked):
   """A model shown next to the first, or one for questions if the first fills masks.
 
   Attributes:
@@ -31,8 +32,8 @@ class SecondModel:
 
   second_checkpoints: str | None = None
   second_index: str | None = None
-  second_step: int | None = None
-  second_generation: int | None = None
+  second_step: choices.CountOrZero | None = None
+  second_generation: choices.CountOrZero | None = None
 
   def sources(self, first: Sources) -> tuple[Sources, ...]:
     """Returns the sources of the second model, given those of the first; empty if there is none."""
@@ -58,12 +59,12 @@ def serve(
   sources: Sources = Sources(),
   second: SecondModel = SecondModel(),
   names: tuple[str, str] = ("this model", "second model"),
-  history: int = 6,
-  max_answer_length: int = 4,
+  history: choices.CountOrZero = 6,
+  max_answer_length: choices.Count = 4,
   questions: tuple[str, ...] = (),
-  num_examples: int = 6,
+  num_examples: choices.CountOrZero = 6,
   host: str = "127.0.0.1",
-  port: int = 8080,
+  port: choices.Port = 8080,
   limits: LimitSettings = LimitSettings(),
 ) -> None:
   """Opens one or two models over one corpus, and serves until told to stop.

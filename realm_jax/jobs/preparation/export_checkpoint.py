@@ -10,7 +10,7 @@ import numpy as np
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.formats import huggingface_files
 from realm_jax.devices import partitioning
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, generations
 from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -36,9 +36,9 @@ def export_checkpoint(
   checkpoints: str,
   vocabulary: str,
   output: str,
-  step: int | None = None,
+  step: choices.CountOrZero | None = None,
   index: str | None = None,
-  generation: int | None = None,
+  generation: choices.CountOrZero | None = None,
 ) -> None:
   """Writes `OUTPUT/sentence_encoder`, `OUTPUT/masked_lm` and `OUTPUT/embeddings.npy`.
 

@@ -10,7 +10,7 @@ from absl import logging
 from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.formats import imported_model, tensorflow_files
 from realm_jax.checkpoints.formats.huggingface_files import Source
-from realm_jax.foundations import hub
+from realm_jax.foundations import choices, hub
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -47,9 +47,9 @@ def import_checkpoint(
   searcher: SearcherConfig = SearcherConfig(),
   retrieval: RetrievalConfig = RetrievalConfig(),
   beam: BeamConfig = BeamConfig(),
-  query_length: int = 96,
-  max_masks: int = 10,
-  seed: int = 0,
+  query_length: choices.TextLength = 96,
+  max_masks: choices.Count = 10,
+  seed: choices.Seed = 0,
 ) -> None:
   """Writes `WORKDIR/checkpoints` and `WORKDIR/vocabulary`, which other jobs can start from.
 

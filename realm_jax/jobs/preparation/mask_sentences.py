@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, choices
 from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.text import tokenization
 from realm_jax.text.segmentation import spaced, to_byte_offsets, word_spans
@@ -19,9 +19,9 @@ def mask_sentences(
   *,
   corpus: str,
   output: str,
-  max_sentences: int = 1000,
-  max_words: int = 40,
-  seed: int = 0,
+  max_sentences: choices.Count = 1000,
+  max_words: choices.Count = 40,
+  seed: choices.Seed = 0,
 ) -> dict[str, int]:
   """Writes masked sentences for `realm evaluate`, at most one of each passage.
 

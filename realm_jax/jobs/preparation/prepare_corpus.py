@@ -26,7 +26,7 @@ from realm_jax.corpus.passage_store import (
 )
 from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import SpanFinder
-from realm_jax.foundations import atomic_files, object_store, progress
+from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.text import tokenization, wordpieces
 from realm_jax.text.languages import choose_languages
 
@@ -50,7 +50,7 @@ class PipelineConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig:
+class LearningConfig(choices.Checked):
   """Whether to learn the vocabulary, from the same input, if its directory does not exist.
 
   Attributes:
@@ -58,7 +58,7 @@ class LearningConfig:
     lower_case: Whether a learned vocabulary lower-cases text.
   """
 
-  vocab_size: int | None = None
+  vocab_size: choices.Count | None = None
   lower_case: bool = True
 
   def tokenizer(
@@ -93,8 +93,8 @@ def prepare_corpus(
   learning: LearningConfig = LearningConfig(),
   chunking: ChunkingConfig = ChunkingConfig(),
   drop_list_pages: bool = True,
-  num_shards: int = 64,
-  num_workers: int = 1,
+  num_shards: choices.Count = 64,
+  num_workers: choices.Count = 1,
   engine: Literal["processes", "beam"] = "processes",
   beam: PipelineConfig = PipelineConfig(),
 ) -> StoreMetadata:

@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExampleSettings:
+class ExampleSettings(choices.Checked):
   """The settings of the training that the examples are for.
 
   Attributes:
@@ -38,14 +38,11 @@ class ExampleSettings:
     mask: See `MaskedQueryData`.
   """
 
-  query_length: int | None = None
-  passage_length: int = PairData.passage_length
+  query_length: choices.TextLength | None = None
+  passage_length: choices.PassageLength = PairData.passage_length
   hide_salient_spans: bool = PairData.hide_salient_spans
-  max_masks: int = MaskedQueryData.max_masks
+  max_masks: choices.Count = MaskedQueryData.max_masks
   mask: batches.Masking = MaskedQueryData.mask
-
-  def __post_init__(self):
-    choices.check_fields(self)
 
   def data(self, task: str) -> DataConfig:
     """Returns the data configuration of a task."""
@@ -55,7 +52,7 @@ class ExampleSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadingOrder:
+class ReadingOrder(choices.Checked):
   """The number and order of the examples.
 
   Attributes:
@@ -66,15 +63,11 @@ class ReadingOrder:
     data_streams: Number of streams, the same as in training.
   """
 
-  num_epochs: int = 1
-  num_examples: int | None = None
+  num_epochs: choices.Count = 1
+  num_examples: choices.Count | None = None
   order: Literal["shuffled", "corpus"] = "shuffled"
-  seed: int = 0
-  data_streams: int = 1
-
-  def __post_init__(self):
-    choices.check_fields(self)
-    choices.check_counts(self, "num_epochs", "num_examples", "data_streams")
+  seed: choices.Seed = 0
+  data_streams: choices.Count = 1
 
   def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
     """Yields the parts of each stream, up to the number of rows wanted."""

@@ -15,7 +15,7 @@ from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.orbax_files import first_intact, steps
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import directory_lock, partitioning, processes
-from realm_jax.foundations import progress
+from realm_jax.foundations import choices, progress
 from realm_jax.index import generations, publication
 from realm_jax.index.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.index.publication import UnfinishedEmbeddings, sample_queries
@@ -33,12 +33,12 @@ def build_index(
   checkpoints: str,
   passages: str,
   index: str,
-  step: int | None = None,
+  step: choices.CountOrZero | None = None,
   follow: bool = False,
-  until_step: int | None = None,
+  until_step: choices.CountOrZero | None = None,
   builder: BuilderConfig = BuilderConfig(),
-  poll_seconds: float = POLL_SECONDS,
-  recheck_seconds: float = 600.0,
+  poll_seconds: choices.PositiveOrZero = POLL_SECONDS,
+  recheck_seconds: choices.PositiveOrZero = 600.0,
 ) -> None:
   """Publishes one generation, or follows a training run and publishes one per new checkpoint.
 

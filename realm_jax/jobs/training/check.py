@@ -19,7 +19,7 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import backend, directory_lock, partitioning, processes
-from realm_jax.foundations import object_store
+from realm_jax.foundations import choices, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, device_searcher, generations, searcher
 from realm_jax.index.builder_config import BuilderConfig
@@ -70,7 +70,7 @@ def check(
   *,
   workdir: str | None = None,
   pretraining: Pretraining = Pretraining(),
-  storage_mib: int = 256,
+  storage_mib: choices.CountOrZero = 256,
 ) -> int:
   """Prints what works on the devices that are there, and the setting that goes round what does not.
 

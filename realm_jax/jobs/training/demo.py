@@ -19,7 +19,7 @@ from realm_jax.corpus.reading import learn_vocabulary
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation.systems import Asking
-from realm_jax.foundations import atomic_files, object_store, text_files
+from realm_jax.foundations import atomic_files, choices, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.ask import ask
@@ -60,9 +60,9 @@ def demo(
   reading: Pretraining,
   pretraining: Pretraining,
   builder: BuilderConfig = BuilderConfig(),
-  vocab_size: int = 8192,
-  passage_length: int = 32,
-  seed: int = 0,
+  vocab_size: choices.Count = 8192,
+  passage_length: choices.PassageLength = 32,
+  seed: choices.Seed = 0,
 ) -> dict:
   """Runs all of REALM on a small world and writes `summary.json` and `curves.png`.
 

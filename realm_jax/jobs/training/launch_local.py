@@ -3,7 +3,7 @@
 import os
 
 from realm_jax.checkpoints.orbax_files import steps
-from realm_jax.foundations import object_store
+from realm_jax.foundations import choices, object_store
 from realm_jax.index import generations
 from realm_jax.launching import device_shares
 from realm_jax.launching.supervisor import Process, realm_command, supervise, training_jobs
@@ -21,7 +21,7 @@ def launch_local(
   questions: str | None = None,
   builder_devices: str | None = None,
   config: str | None = None,
-  max_restarts: int = 3,
+  max_restarts: choices.CountOrZero = 3,
 ) -> None:
   """Runs `realm pretrain` and `realm build_index` until the training and its index are finished.
 

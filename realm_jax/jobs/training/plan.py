@@ -3,12 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.devices import partitioning
+from realm_jax.foundations import choices
 from realm_jax.index import device_searcher
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.models.encoder import passage_encoder_program, query_encoder_program
@@ -30,9 +32,9 @@ def plan(
   topology: str,
   pretraining: Pretraining = Pretraining(),
   builder: BuilderConfig = BuilderConfig(),
-  num_passages: int | None = None,
-  retriever_batch_size: int | None = None,
-  share_of_peak: float = 0.5,
+  num_passages: choices.Count | None = None,
+  retriever_batch_size: choices.Count | None = None,
+  share_of_peak: Annotated[float, choices.Bounds(above=0, most=1)] = 0.5,
 ) -> int:
   """Prints the memory of every program of a pre-training, whether it fits, and its times.
 

@@ -57,7 +57,33 @@ def _restorer(kind: Any) -> Callable[[Any], Any]:
   if typing.get_origin(kind) is dict:
     key, value = map(_restorer, parts)
     return lambda content: {key(k): value(v) for k, v in content.items()}
-  return int if kind is int else lambda content: content
+  if typing.get_origin(kind) is typing.Literal:
+    return functools.partial(_one_of, parts)
+  return _PLAIN.get(kind, lambda content: content)
+
+
+def _one_of(values: tuple[Any, ...], content: Any) -> Any:
+  if content not in values:
+    raise ValueError(f"{content!r:.60} is none of {', '.join(map(repr, values))}")
+  return content
+
+
+def _checked(*kinds: type) -> Callable[[Any], Any]:
+  def checked(content: Any) -> Any:
+    if type(content) not in kinds:
+      raise TypeError(f"{content!r:.60} is no {kinds[0].__name__}")
+    return content
+
+  return checked
+
+
+_integer = _checked(int, str)
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+  int: lambda content: int(_integer(content)),  # keys of mappings are strings
+  float: _checked(float, int),
+  str: _checked(str),
+  bool: _checked(bool),
+}
 
 
 def _implementation(kind: Any, path: str) -> type:

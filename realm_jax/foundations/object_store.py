@@ -17,6 +17,7 @@ import fcntl
 import fnmatch
 import hashlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -37,6 +38,9 @@ _BLOCK = 8 << 20
 _RANGE = 32 << 20  # bytes of a file that one request reads
 _STREAMS = 16  # requests at a time
 _FILE_NAME = re.compile(r"(?!/)(?:(?!\.{1,2}(?:/|$))[^/\0]+(?:/|$))+(?<!/)")
+_MOST_BYTES = 255 - len(".unfinished")  # of a name on a disk
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ADDRESS = re.compile(r"(gs|s3|az)://[^/]+(/.*)?", re.DOTALL)
 
 # Use gcsfs whether TensorFlow is installed or not, for the same behaviour on every machine.
 os.environ.setdefault("EPATH_USE_TF", "false")
@@ -54,10 +58,13 @@ def absolute(path: str | os.PathLike) -> Path:
   """Returns a path that does not depend on the current directory; keeps an address as it is.
 
   Raises:
-    ValueError: If it is an address and the library for reading it is not installed.
+    ValueError: If it is an address, but of no object store that is known, or the library for
+      reading it is not installed.
   """
   if not is_remote(path):
     return Path(path).expanduser().resolve()
+  if not _ADDRESS.fullmatch(os.fspath(path)):
+    raise ValueError(f"{os.fspath(path)} is no address in an object store, such as gs://bucket/kb")
   try:
     fsspec.get_filesystem_class(os.fspath(path).partition("://")[0])
   except (ImportError, ValueError) as error:
@@ -93,11 +100,24 @@ def upload(directory: str | os.PathLike, target: str) -> int:
   return len(records)
 
 
-def publish(directory: str, names: Sequence[str], target: str) -> int:
+def publish(
+  directory: str,
+  names: Sequence[str],
+  target: str,
+  *,
+  ours: re.Pattern[str],
+  keep_before: bool = True,
+) -> int:
   """Copies files that never change, except for those that are there, then their listing.
 
-  What neither this listing nor the one before names is removed, so that whoever has begun to read
-  can finish.
+  Files of such a directory that are not listed any more are removed. Of two publications at the
+  same time the later listing counts: the other one then removes nothing more, and what it has
+  removed is copied again.
+
+  Args:
+    ours: Matches the names of all files that were ever listed; others stay.
+    keep_before: Whether what the listing before names stays as well, so that whoever has begun to
+      read can finish.
 
   Returns:
     The number of files that were copied.
@@ -105,22 +125,31 @@ def publish(directory: str, names: Sequence[str], target: str) -> int:
   Raises:
     ValueError: If one is there with another content; nothing is copied.
   """
-  remote, before = absolute(target), _listed(target)
-  there = {name: _record(pathlib.Path(directory, name)) for name in names if name in before}
-  if other := [name for name, record in there.items() if record != before[name]]:
+  remote, local, before = absolute(target), pathlib.Path(directory), _listed(target)
+  records = {name: _record(local / name) for name in names if name in before}
+  if other := [name for name, record in records.items() if record != before[name]]:
     raise ValueError(
       f"{remote} has another {other[0]} than {directory}; give another address, or delete that one"
     )
-  records = {
-    name: there[name] if name in there else _copy(pathlib.Path(directory, name), remote / name)
-    for name in names
-  }
-  (remote / COMPLETE_FILE).write_text(json.dumps({"files": records}, indent=1))
-  for address in list_files(target):
-    name = address.removeprefix(f"{remote}/")
-    if name != COMPLETE_FILE and name not in records and name not in before:
-      Path(address).unlink(missing_ok=True)
-  return len(records) - len(there)
+  copied, objects = set(), _objects(remote)
+
+  def copy_missing() -> None:
+    for name in names:
+      if name not in records or objects.get(name) != records[name]["size"]:
+        records[name] = _copy(local / name, remote / name)
+        copied.add(name)
+
+  copy_missing()
+  content = json.dumps({"files": {name: records[name] for name in names}}, indent=1).encode()
+  (remote / COMPLETE_FILE).write_bytes(content)
+  objects = _objects(remote)
+  copy_missing()
+  kept = {*names, *(before if keep_before else ())}
+  for name in filter(ours.fullmatch, objects.keys() - kept):
+    if _listing_of(remote) != content:
+      break
+    (remote / name).unlink(missing_ok=True)
+  return len(copied)
 
 
 def mirror(directory: str, folder: str) -> None:
@@ -133,14 +162,18 @@ def mirror(directory: str, folder: str) -> None:
   remote, listing = absolute(directory), pathlib.Path(folder, COMPLETE_FILE)
   os.makedirs(folder, exist_ok=True)
   with _locked(folder):
-    here = listing.read_bytes() if listing.exists() else b'{"files": {}}'
+    here, before = b"", {}
+    with contextlib.suppress(FileNotFoundError, ValueError):  # no copy was finished
+      here = listing.read_bytes()
+      before = _read_listing(here, remote)
     while (content := _listing_of(remote)) != here:
-      records, before = _read_listing(content, remote), _read_listing(here, remote)
+      records = _read_listing(content, remote)
       try:
         for name, record in records.items():
           file = pathlib.Path(folder, name)
-          if before.get(name, record) != record:
-            file.unlink(missing_ok=True)
+          # One of an unfinished copy may be of another listing.
+          if before.get(name) != record and file.exists() and _record(file) != record:
+            file.unlink()
           _fetch(remote / name, os.fspath(file), record)
       except FileNotFoundError:
         if _listing_of(remote) == content:
@@ -149,7 +182,10 @@ def mirror(directory: str, folder: str) -> None:
       for file in [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]:
         if file.relative_to(folder).as_posix() not in records:
           file.unlink()
-      listing.write_bytes(here := content)
+      unfinished = listing.with_name(f"{COMPLETE_FILE}.unfinished")
+      unfinished.write_bytes(content)
+      os.replace(unfinished, listing)
+      here, before = content, records
 
 
 def listed_files(directory: str) -> set[str]:
@@ -322,6 +358,15 @@ def _listed(directory: str) -> dict[str, dict]:
     return {}
 
 
+def _objects(remote: Path) -> dict[str, int]:
+  """Returns the sizes of all objects below an address by their relative names."""
+  address = os.fspath(remote)
+  store = fsspec.filesystem(address.partition("://")[0])
+  root = store._strip_protocol(address).rstrip("/") + "/"
+  found = store.find(root, detail=True)
+  return {path.removeprefix(root): record["size"] for path, record in found.items()}
+
+
 def _listing_of(remote: Path) -> bytes:
   try:
     return (remote / COMPLETE_FILE).read_bytes()
@@ -336,11 +381,18 @@ def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:
   try:
     records = json.loads(content)["files"]
     for name, record in records.items():
-      if not _FILE_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a file below it")
-      if record.keys() != {"size", "sha256"} or not isinstance(record["size"], int):
-        raise ValueError(f"{name!r} has no size and SHA-256")
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+      parts = [*itertools.accumulate(name.split("/"), "{}/{}".format)]
+      if not _FILE_NAME.fullmatch(name) or name == COMPLETE_FILE or name.endswith(".unfinished"):
+        raise ValueError(f"{name!r:.60} is not the name of a file below it")
+      if any(len(os.fsencode(part)) > _MOST_BYTES for part in name.split("/")):
+        raise ValueError(f"{name!r:.60} is a name of more than {_MOST_BYTES} bytes")
+      if not records.keys().isdisjoint(parts[:-1]):
+        raise ValueError(f"{name!r:.60} is below another file")
+      if record.keys() != {"size", "sha256"} or type(record["size"]) is not int:
+        raise ValueError(f"{name!r:.60} has no size and SHA-256")
+      if record["size"] < 0 or not _SHA256.fullmatch(record["sha256"]):
+        raise ValueError(f"{name!r:.60} has no size and SHA-256")
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
     raise ValueError(
       f"{directory / COMPLETE_FILE} is not a list of files ({error}); make the directory again"
     ) from error

@@ -50,7 +50,7 @@ def read_log(path: str | os.PathLike) -> list[dict]:
     if not (line := line.strip(b"\0\r ")):
       continue
     try:
-      row = json.loads(line.decode())
+      row = parse_json(line.decode())
     except ValueError:
       row = None
     if isinstance(row, dict) and type(row.get("step")) is int:
@@ -62,11 +62,20 @@ def read_log(path: str | os.PathLike) -> list[dict]:
   return rows
 
 
+def parse_json(content: str | bytes) -> Any:
+  """Returns what JSON holds; ValueError for whatever is none, or nested too deep."""
+  try:
+    return json.loads(content)
+  except RecursionError as error:
+    raise ValueError("it is nested too deep") from error
+
+
 def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:
   """Returns the content of a JSON file, an object unless another kind is given."""
+  text = decoded(object_store.absolute(path).read_bytes(), path)
   try:
-    content = json.loads(decoded(object_store.absolute(path).read_bytes(), path))
-  except (json.JSONDecodeError, RecursionError) as error:
+    content = parse_json(text)
+  except ValueError as error:
     raise ValueError(f"{os.fspath(path)} is not complete JSON: {error}") from error
   if not isinstance(content, kind):
     raise ValueError(

@@ -1,7 +1,9 @@
 """Commits: numbered lists of what a knowledge base has, each written at once.
 
 A commit is a small JSON file. It names segments, which never change, and the documents deleted from
-each. Whatever no commit names is left over from a killed writer.
+each. Names of commits and segments have random parts, so no two files ever have the same one: what
+has a known name is the file that was known. Whatever no commit names is left over from a killed
+writer.
 """
 
 import contextlib
@@ -11,26 +13,32 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Collection
 from typing import Literal, get_args
 
 from absl import logging
 
-from realm_jax.foundations import atomic_files, json_fields
+from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
-# Segments of format 2 and 3 have no cells; those of any before 5 have other terms.
-_FORMAT, _READ = 5, (2, 3, 4, 5)
+_FORMAT = 6
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
-_NAME = re.compile(r"(\d{9})\.json")
-_PUBLISHED = re.compile(rf"{_FOLDER}/{_NAME.pattern}")
-_OURS = re.compile(r"\.?\d{9}(\.json.*|-\d+)")  # what a killed writer leaves, unfinished or not
+_ID = "[0-9a-f]{16}"
+_NAME = re.compile(rf"(\d{{9}})-({_ID})-({_ID})\.json")  # number, knowledge base, commit
+_SEGMENT = re.compile(rf"\d{{9}}-{_ID}")
 _MODEL = re.compile(rf"[0-9a-f]{{{MODEL_DIGITS}}}")
+_LEFT = re.compile(rf"\.{_NAME.pattern}\..*")  # what a killed writer leaves of a commit
+_PUBLISHED = rf"{_FOLDER}/{_NAME.pattern}"
+PUBLISHED = re.compile(
+  rf"{_PUBLISHED}|{_SEGMENTS}/{_SEGMENT.pattern}|{_MODELS}/{_MODEL.pattern}/(?s:.*)"
+)
 _OF_MODELS = ("encoder", "reader", "adapter", "answerability")  # settings
 _KEPT = 2  # the newest, and the one that readers may be opening
+_REMEMBERED = 100  # commits and changes before
 # What reading something other than a commit raises.
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
 
@@ -62,6 +70,12 @@ class Settings:
   adapter: str = ""
   answerability: str = ""
 
+  def __post_init__(self):
+    if self.passage_words < 1:
+      raise ValueError(f"passage_words={self.passage_words}; use at least 1")
+    for name in {getattr(self, model) for model in _OF_MODELS} - {""}:
+      _check_name(name, _MODEL)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SegmentEntry:
@@ -75,6 +89,11 @@ class SegmentEntry:
   num_documents: int
   num_passages: int
   deleted: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    _check_name(self.name, _SEGMENT)
+    if self.deleted and not 0 <= min(self.deleted) <= max(self.deleted) < self.num_documents:
+      raise ValueError(f"rows are deleted that segment {self.name} does not have")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,19 +117,51 @@ class Commit:
   """What a knowledge base has at one time.
 
   Attributes:
+    base: Id of the knowledge base.
+    id: Of this commit.
+    ancestors: Ids of the commits before, newest first, as far as they are remembered.
     folders: Folders of the files that were given, with a slash at the end.
     history: The changes that led to it, newest first, as far as they are remembered.
+    purged: Number of the commit from which on deleted documents are nowhere.
   """
 
   number: int
   settings: Settings
+  base: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+  id: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+  ancestors: tuple[str, ...] = ()
   segments: tuple[SegmentEntry, ...] = ()
   folders: tuple[str, ...] = ()
   history: tuple[Change, ...] = ()
+  purged: int = 0
 
-  def new_segment(self, place: int) -> str:
-    """Returns the name of a segment that the next commit adds; no commit has had it before."""
-    return f"{self.number + 1:09d}-{place}"
+  def __post_init__(self):
+    _check_name(self.file, _NAME)
+
+  @property
+  def file(self) -> str:
+    """The name of its file."""
+    return f"{self.number:09d}-{self.base}-{self.id}.json"
+
+  def after(self, *changes: Change, segments: tuple[SegmentEntry, ...]) -> "Commit":
+    """Returns the next commit, which has these segments."""
+    return dataclasses.replace(
+      self,
+      number=self.number + 1,
+      id=secrets.token_hex(8),
+      ancestors=(self.id, *self.ancestors)[:_REMEMBERED],
+      segments=segments,
+      history=(*changes, *self.history)[:_REMEMBERED],
+    )
+
+  def new_segment(self) -> str:
+    """Returns the name of a segment that the next commit adds."""
+    return f"{self.number + 1:09d}-{secrets.token_hex(8)}"
+
+
+def _check_name(name: str, pattern: re.Pattern[str]) -> None:
+  if not pattern.fullmatch(name):
+    raise ValueError(f"{name!r:.60} is no name in a knowledge base")
 
 
 def segment_path(directory: str, name: str) -> str:
@@ -140,42 +191,67 @@ def write_model(
   return name
 
 
-def newest_number(directory: str) -> int | None:
-  """Returns the number of the newest commit, or None."""
-  return max(_numbers(directory), default=None)
+def files(directory: str) -> list[str]:
+  """Returns the names of all commits, the newest last.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+  """
+  if found := _files(directory):
+    return found
+  raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm kb create`")
 
 
-def has_newer(directory: str, number: int) -> bool:
-  """Returns whether there are commits after this one, which had the next number."""
-  there = os.path.exists
-  return there(_path(directory, number + 1)) or not there(_path(directory, number))
+def _files(directory: str) -> list[str]:
+  try:
+    return sorted(filter(_NAME.fullmatch, os.listdir(os.path.join(directory, _FOLDER))))
+  except (FileNotFoundError, NotADirectoryError):
+    return []
 
 
-def read_newest(directory: str) -> Commit | None:
-  """Reads the newest commit that is whole; None if there is no commit."""
-  numbers = sorted(_numbers(directory), reverse=True)
-  for number in numbers:
+def read_newest(directory: str) -> Commit:
+  """Reads the newest commit that is whole.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+    ValueError: If no commit can be read.
+  """
+  for name in reversed(files(directory)):
     with contextlib.suppress(FileNotFoundError):  # a writer has just deleted it
-      with open(_path(directory, number), encoding="utf-8") as file:
-        content = file.read()
       try:
-        fields = json.loads(content)
+        fields = _read(directory, name)
         format = fields.pop("format")
-        if format in _READ:
-          return json_fields.restored(Commit, fields)
+        if format == _FORMAT:
+          commit = json_fields.restored(Commit, fields)
+          if commit.file != name:
+            raise ValueError(f"it is {commit.file}")
+          return commit
       except _WRONG as error:
-        logging.warning("skipped a damaged commit, %s: %s", _path(directory, number), error)
+        logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
         continue
       raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
-  if numbers:
-    raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
-  return None
+  raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
 
 
-def check_newest(directory: str, commit: Commit | None) -> None:
+def read_empty(directory: str) -> Commit | None:
+  """Reads the newest commit where a knowledge base is about to be made; None if there is none.
+
+  Raises:
+    ValueError: If it has documents, or cannot be read.
+  """
+  if not _files(directory):
+    return None
+  newest = read_newest(directory)
+  check_newest(directory, newest)
+  if newest.segments:
+    raise ValueError(f"{directory} is a knowledge base already; add to it, or give another folder")
+  return newest
+
+
+def check_newest(directory: str, commit: Commit) -> None:
   """Checks that no commit is newer than this one, so that a writer does not write over it."""
-  newest = newest_number(directory)
-  if newest != (commit and commit.number):
+  newest = files(directory)[-1]
+  if newest != commit.file:
     raise ValueError(
       f"commit {newest} of {directory} cannot be read, so nothing is written; use the version that "
       "wrote it, or restore the folder from a backup"
@@ -185,59 +261,68 @@ def check_newest(directory: str, commit: Commit | None) -> None:
 def write(directory: str, commit: Commit) -> None:
   """Writes a commit after its segments."""
   content = json.dumps({"format": _FORMAT, **vars(commit)}, default=vars)
-  atomic_files.write_text(_path(directory, commit.number), content)
+  os.stat(os.path.join(directory, _FOLDER))  # a folder that is gone is not made anew
+  atomic_files.write_text(_path(directory, commit.file), content)
 
 
-def files(directory: str, commit: Commit) -> list[str]:
+def needed(directory: str, commit: Commit) -> list[str]:
   """Returns the names of the files that a commit needs, its own last."""
   models = sorted({getattr(commit.settings, model) for model in _OF_MODELS} - {""})
   paths = [pathlib.Path(model_path(directory, model)) for model in models]
   paths = [path for model in paths for path in sorted(model.rglob("*")) if path.is_file()]
   paths += [pathlib.Path(segment_path(directory, segment.name)) for segment in commit.segments]
-  paths.append(pathlib.Path(_path(directory, commit.number)))
+  paths.append(pathlib.Path(_path(directory, commit.file)))
   return [path.relative_to(directory).as_posix() for path in paths]
 
 
-def check_published(address: str, commit: Commit, names: Collection[str]) -> None:
-  """Checks that what is at an address, if anything, is an older commit."""
-  numbers = [int(match[1]) for match in map(_PUBLISHED.fullmatch, names) if match]
-  if names and not numbers:
-    raise ValueError(f"{address} has something else than a knowledge base; give another address")
-  if numbers and numbers[0] > commit.number:
-    raise ValueError(
-      f"{address} has commit {numbers[0]}, which is newer than commit {commit.number} here; give "
-      "another address, or delete what is there"
-    )
+def check_published(address: str, commit: Commit, names: Collection[str]) -> int:
+  """Checks that what is at an address, if anything, is an older commit; returns its number."""
+  if not names:
+    return commit.number
+  other = "something else than a knowledge base"
+  if found := next(filter(None, map(re.compile(_PUBLISHED).fullmatch, names)), None):
+    number, age = int(found[1]), commit.number - int(found[1])
+    lineage = (commit.id, *commit.ancestors)
+    if found[2] != commit.base:
+      other = "another knowledge base"
+    elif age < 0:
+      other = f"commit {number}, which is newer than commit {commit.number} here"
+    elif age < len(lineage) and found[3] != lineage[age]:
+      other = f"a commit {number} that did not lead to commit {commit.number} here"
+    else:
+      return number
+  raise ValueError(f"{address} has {other}; give another address, or delete what is there")
 
 
-def remove_unnamed(directory: str) -> None:
-  """Removes old commits, and what no other commit names; only for who holds the lock."""
-  numbers = sorted(_numbers(directory))
-  named, models = set(), set()
-  for number in numbers[-_KEPT:]:
-    with contextlib.suppress(*_WRONG), open(_path(directory, number), encoding="utf-8") as file:
-      fields = json.load(file)
-      named |= {segment["name"] for segment in fields["segments"]}
+def remove_unnamed(directory: str, *, keep: int = _KEPT) -> None:
+  """Removes old commits, and what no other commit names; only for who holds the lock.
+
+  Args:
+    keep: Commits that stay, the newest ones.
+  """
+  kept, segments, models = _files(directory)[-keep:], set(), set()
+  for name in kept:
+    with contextlib.suppress(*_WRONG):
+      fields = _read(directory, name)
+      segments |= {segment["name"] for segment in fields["segments"]}
       models |= {fields["settings"].get(model) for model in _OF_MODELS}
-  kept = {os.path.basename(_path(directory, number)) for number in numbers[-_KEPT:]}
-  for folder, names in ((_FOLDER, kept), (_SEGMENTS, named)):
+  for folder, pattern, names in (
+    (_FOLDER, re.compile(f"{_NAME.pattern}|{_LEFT.pattern}"), kept),
+    (_SEGMENTS, _SEGMENT, segments),
+    (_MODELS, _MODEL, models),
+  ):
     path = os.path.join(directory, folder)
-    os.makedirs(path, exist_ok=True)
-    for name in filter(_OURS.fullmatch, set(os.listdir(path)) - names):
-      os.unlink(os.path.join(path, name))
-  path = os.path.join(directory, _MODELS)
-  if os.path.exists(path):
-    for name in filter(_MODEL.fullmatch, set(os.listdir(path)) - models):
-      shutil.rmtree(os.path.join(path, name))
+    with contextlib.suppress(FileExistsError):
+      os.mkdir(path)
+    for name in filter(pattern.fullmatch, {*os.listdir(path)}.difference(names)):
+      found = os.path.join(path, name)
+      shutil.rmtree(found) if folder == _MODELS else os.unlink(found)
 
 
-def _path(directory: str, number: int) -> str:
-  return os.path.join(directory, _FOLDER, f"{number:09d}.json")
+def _read(directory: str, name: str) -> dict:
+  with plain_files.open_plain(_path(directory, name)) as file:
+    return text_files.parse_json(file.read())
 
 
-def _numbers(directory: str) -> list[int]:
-  try:
-    names = os.listdir(os.path.join(directory, _FOLDER))
-  except (FileNotFoundError, NotADirectoryError):
-    return []
-  return [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
+def _path(directory: str, name: str) -> str:
+  return os.path.join(directory, _FOLDER, name)

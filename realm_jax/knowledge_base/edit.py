@@ -25,7 +25,7 @@ _CHARACTERS_AT_ONCE = 200_000_000  # of documents in memory before they become a
 _FAN = 8  # segments of about one size that are merged
 _SMALL = 512  # passages; smaller segments count as of one size
 _MOST_DELETED = 0.2  # share of a segment's passages
-_NAMED, _REMEMBERED = 5, 100  # documents of a change, changes
+_NAMED = 5  # documents of a change
 
 Passage = tuple[str, str]  # title and text
 
@@ -198,16 +198,9 @@ class Edit:
       for entry, deleted in zip((*before.segments, *self._added), self._deleted, strict=True)
       if len(deleted) < entry.num_documents
     )
+    after = dataclasses.replace(before, settings=self.settings, folders=self.folders)
     if segments != before.segments or self.settings != before.settings:
-      after = dataclasses.replace(
-        before,
-        number=before.number + 1,
-        settings=self.settings,
-        segments=segments,
-        folders=self.folders,
-        history=(*self._change(), *before.history)[:_REMEMBERED],
-      )
-      commits.write(self._directory, after)
+      commits.write(self._directory, after.after(*self._change(), segments=segments))
     if self._embed:
       self._embed.committed()
 
@@ -261,7 +254,7 @@ class Edit:
         self._deleted[number] |= {*np.flatnonzero(mask).tolist()}
 
   def _add(self, segment: Segment) -> None:
-    name = self.before.commit.new_segment(len(self._added))
+    name = self.before.commit.new_segment()
     path = commits.segment_path(self._directory, name)
     segment.write(path)
     self._segments.append(Segment.open(path))

@@ -9,6 +9,7 @@ writers hold the lock of the folder.
 import contextlib
 import hashlib
 import os
+import shutil
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from realm_jax.foundations import object_store
+from realm_jax.foundations import object_store, plain_files
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits, text_encoders, use_memory
 from realm_jax.knowledge_base.edit import STAGED, Edit, Embedder, due
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
   from realm_jax.knowledge_base.models import Encoder
 
 _COPY_SECONDS = 10.0  # between looks for a newer commit in an object store
-_NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
+_NUMBER, _DIGEST, _ID = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS, "[0-9a-f]" * 16
 KIND = DirectoryKind(
   name="a knowledge base",
   files=(
-    f"commits/{_NUMBER}.json",
-    f"commits/.{_NUMBER}.*",
-    f"segments/{_NUMBER}-*",
+    f"commits/{_NUMBER}-{_ID}-{_ID}.json",
+    f"commits/.{_NUMBER}-*",
+    f"segments/{_NUMBER}-{_ID}",
     f"models/{_DIGEST}/",
     f"models/.{_DIGEST}{UNFINISHED}*/",
     f"{STAGED}/{_DIGEST}-*",
@@ -80,6 +81,7 @@ class Folder:
       self._copied = time.monotonic()
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
     self.given: TextEncoder | None = None
+    self._files: list[str] = []  # commits that were there when the snapshot was opened
     self._snapshot = self._open()
     if encoder is not None:
       name = self._snapshot.commit.settings.encoder
@@ -97,13 +99,15 @@ class Folder:
     if time.monotonic() > self._copied + _COPY_SECONDS:
       self._copied = float("inf")
       threading.Thread(target=self._copy, daemon=True).start()
-    snapshot = self._snapshot
-    if not commits.has_newer(self.path, snapshot.commit.number):
-      return snapshot
-    with self._opening:
-      if commits.has_newer(self.path, self._snapshot.commit.number):
-        self._snapshot = self._open(self._snapshot)
-      return self._snapshot
+    if not self._is_newest(commits.files(self.path)):
+      with self._opening:
+        if not self._is_newest(files := commits.files(self.path)):
+          self._snapshot, self._files = self._open(self._snapshot), files
+    return self._snapshot
+
+  def _is_newest(self, files: list[str]) -> bool:
+    """Returns whether the snapshot is of the newest commit, or of the newest one that is whole."""
+    return files[-1] == self._snapshot.commit.file or files == self._files
 
   def _copy(self) -> None:
     try:
@@ -117,14 +121,16 @@ class Folder:
     if not object_store.is_remote(address):
       raise ValueError(f"{address} is no address in an object store, such as gs://bucket/kb")
     address = address.rstrip("/")
-    while True:
-      commit = self.newest().commit
-      commits.check_published(address, commit, object_store.listed_files(address))
-      try:
-        return object_store.publish(self.path, commits.files(self.path, commit), address)
-      except FileNotFoundError:  # merged by a writer in the meantime, or lost
-        if commits.newest_number(self.path) == commit.number:
-          raise
+    with lock(self.path):
+      commit, names = self.newest().commit, object_store.listed_files(address)
+      before = commits.check_published(address, commit, names)
+      return object_store.publish(
+        self.path,
+        commits.needed(self.path, commit),
+        address,
+        ours=commits.PUBLISHED,
+        keep_before=before >= commit.purged,
+      )
 
   def encoder(self, name: str) -> "Encoder | TextEncoder":
     """Returns the encoder of this name."""
@@ -151,8 +157,13 @@ class Folder:
       name = before.commit.settings.encoder
       embed = Embedder(self.path, name, lambda texts: self.encoder(name).passages(texts))
       edit = Edit(self.path, before, embed=embed if name else None)
-      yield edit
-      edit.commit()
+      try:
+        yield edit
+        edit.commit()
+      except BaseException:
+        with contextlib.suppress(OSError):  # such as of a full disk
+          commits.remove_unnamed(self.path)
+        raise
       while groups := due(before := self.newest()):
         edit = Edit(self.path, before)
         for numbers in groups:
@@ -168,10 +179,7 @@ class Folder:
       known = dict(zip(names, before.segments, strict=True))
     while True:
       commit = commits.read_newest(self.path)
-      if commit is None:
-        raise FileNotFoundError(
-          f"{self.path} is no knowledge base; make one with `realm kb create`"
-        )
+      plain_files.check_plain(self.path)
       try:
         segments = tuple(
           known.get(entry.name) or Segment.open(commits.segment_path(self.path, entry.name))
@@ -179,7 +187,7 @@ class Folder:
         )
         break
       except FileNotFoundError:  # merged by a writer in the meantime, or lost
-        if commits.newest_number(self.path) == commit.number:
+        if commits.files(self.path)[-1] == commit.file:
           raise
     used = commit.settings
     return Snapshot(
@@ -194,10 +202,41 @@ class Folder:
 
 
 @contextlib.contextmanager
+def made(directory: str) -> Iterator[set[str]]:
+  """Makes the folder of a knowledge base, and removes it again if an error is raised.
+
+  It stays if it has embeddings, which the next try takes, or if somebody else has changed it.
+
+  Yields:
+    For the ids of the knowledge bases that are made in it.
+  """
+  path, missing, ids = os.path.abspath(directory), [], set()
+  while not os.path.lexists(path):
+    missing.append(path)
+    path = os.path.dirname(path)
+  is_new = bool(missing) or not next(os.scandir(directory), None)
+  os.makedirs(directory, exist_ok=True)
+  try:
+    yield ids
+  except BaseException:
+    with contextlib.suppress(OSError, ValueError, RuntimeError), lock(directory):
+      newest = commits.read_empty(directory)
+      is_ours = newest is None or newest.base in ids
+      if is_new and is_ours and STAGED not in os.listdir(directory):
+        for entry in [*os.scandir(directory)]:
+          shutil.rmtree(entry) if entry.is_dir() else os.unlink(entry)
+    with contextlib.suppress(OSError):  # not empty
+      for path in missing:
+        os.rmdir(path)
+    raise
+
+
+@contextlib.contextmanager
 def lock(directory: str) -> Iterator[None]:
   """Holds a folder for writing: threads wait for each other, another process is an error."""
   from realm_jax.devices import directory_lock  # late, because readers do not need it
 
+  plain_files.check_plain(directory)
   waiting = _writing.setdefault(os.path.realpath(directory), threading.Lock())
   with waiting, directory_lock.hold(directory, kind=KIND):
     yield

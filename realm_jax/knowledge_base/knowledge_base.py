@@ -95,34 +95,32 @@ class KnowledgeBase:
     """
     directory = os.fspath(path)
     folder.check_writable(directory)
-    if passage_words < 1:
-      raise ValueError(f"passage_words={passage_words}; use at least 1")
     languages = choose_languages([language] if isinstance(language, str) else language, ())
-    with folder.lock(directory):
-      newest = commits.read_newest(directory)
-      commits.check_newest(directory, newest)
-      if newest is not None and newest.segments:
-        raise ValueError(
-          f"{directory} is a knowledge base already; add to it, or give another folder"
-        )
-      commits.remove_unnamed(directory)
-      given, name = text_encoders.opened(encoder), ""
-      if given is not None:
-        name = text_encoders.keep(directory, given, before=newest)
-      elif encoder is not None:
-        from realm_jax.knowledge_base import models  # late, because it imports JAX
+    settings = commits.Settings(
+      languages=languages or commits.DETECTED, passage_words=passage_words
+    )
+    with folder.made(directory) as ids:
+      with folder.lock(directory):
+        newest = commits.read_empty(directory)
+        commits.remove_unnamed(directory)
+        given, name = text_encoders.opened(encoder), ""
+        if given is not None:
+          name = text_encoders.keep(directory, given, before=newest)
+        elif encoder is not None:
+          from realm_jax.knowledge_base import models  # late, because it imports JAX
 
-        name = models.copy_encoder(directory, encoder)
-      settings = commits.Settings(
-        languages=languages or commits.DETECTED, passage_words=passage_words, encoder=name
-      )
-      number = 0 if newest is None else newest.number + 1
-      commits.write(directory, commits.Commit(number=number, settings=settings))
-    made = cls(directory, encoder=given)
-    if reader is not None:
-      made.add_reader(reader)
-    if texts is not None and not (isinstance(texts, Sized) and len(texts) == 0):
-      made.add(texts)
+          name = models.copy_encoder(directory, encoder)
+        first = commits.Commit(
+          number=newest.number + 1 if newest else 0,
+          settings=dataclasses.replace(settings, encoder=name),
+        )
+        ids.add(first.base)
+        commits.write(directory, first)
+      made = cls(directory, encoder=given)
+      if reader is not None:
+        made.add_reader(reader)
+      if texts is not None and not (isinstance(texts, Sized) and len(texts) == 0):
+        made.add(texts)
     return made
 
   def __reduce__(self):

@@ -22,13 +22,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from absl import logging
 
 from realm_jax.data.answers import occurs
-from realm_jax.foundations import atomic_files, json_fields, plain_files
+from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
 from realm_jax.knowledge_base.hits import Hit, is_blank
 
 if TYPE_CHECKING:
@@ -246,10 +246,14 @@ class MemoryFile:
   def __init__(self, directory: str):
     self._path = os.path.join(directory, FILE)
     self._reading = threading.Lock()
-    self._read: tuple[int, int, int] | None = None  # inode, size and time of what was read
+    self._read: tuple[tuple[int, int], int, int] | None = None  # file, size and time
+    self._file: IO[bytes] | None = None  # stays open, so that no other file gets its inode
     self._forget()
 
   def _forget(self) -> None:
+    if self._file is not None:
+      self._file.close()
+      self._file = None
     self._end = self._num_lines = 0
     self._known: dict[tuple[str, str], Any] = {}
     self._memory = Memory({}, self._known)
@@ -270,30 +274,31 @@ class MemoryFile:
         self._read = now
     return self._memory
 
-  def _stat(self) -> tuple[int, int, int] | None:
+  def _stat(self) -> tuple[tuple[int, int], int, int] | None:
     try:
       stat = os.stat(self._path)
     except FileNotFoundError:
       return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return (stat.st_dev, stat.st_ino), stat.st_size, stat.st_mtime_ns
 
   def _lines(self) -> Iterator[PastQuestion]:
     """Yields the records after those that were read, as far as lines are whole."""
-    with plain_files.open_plain(self._path) as file:
-      file.seek(self._end)
-      for line in file:
-        if not line.endswith(b"\n"):
-          return
-        self._end += len(line)
-        self._num_lines += 1
-        try:
-          record = json_fields.restored(PastQuestion, json.loads(line))
-          content = np.frombuffer(base64.b64decode(record.embedding), "<f2")
-          if record.key and len(content):
-            self._known[record.encoder, record.key] = content
-          yield dataclasses.replace(record, embedding="")
-        except _WRONG as error:
-          logging.warning("skipped a damaged line of %s: %s", self._path, error)
+    if self._file is None:
+      self._file = plain_files.open_plain(self._path)
+    size = os.fstat(self._file.fileno()).st_size - self._end
+    # Without a position, which forked processes would share.
+    lines = os.pread(self._file.fileno(), size, self._end).split(b"\n")
+    for line in lines[:-1]:
+      self._end += len(line) + 1
+      self._num_lines += 1
+      try:
+        record = json_fields.restored(PastQuestion, text_files.parse_json(line))
+        content = np.frombuffer(base64.b64decode(record.embedding), "<f2")
+        if record.key and len(content):
+          self._known[record.encoder, record.key] = content
+        yield dataclasses.replace(record, embedding="")
+      except _WRONG as error:
+        logging.warning("skipped a damaged line of %s: %s", self._path, error)
 
   def write(self, records: Iterable[PastQuestion]) -> None:
     """Adds past questions, in place of what was known of the same ones."""

@@ -5,6 +5,7 @@ import doctest
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
-from realm_jax.knowledge_base import commits, folder, knowledge_base
+from realm_jax.knowledge_base import folder, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -308,6 +309,85 @@ def test_a_reader_sees_each_commit_and_keeps_its_own(base):
   assert before.num_documents == 3 and before.segments[0].texts[0] == PLANTS[0]["text"]
 
 
+@pytest.mark.parametrize("way", ["made anew", "moved", "linked", "an older copy", "older branch"])
+def test_a_folder_that_is_replaced_is_followed(tmp_path, way):
+  """Numbers of commits repeat, and so may inodes."""
+  path, old = tmp_path / "kb", [{"id": "old", "text": "the secret salary list"}]
+  base, new = KnowledgeBase.create(path, old, language="en"), None
+  base.feedback("which list", useful="old")
+  reader = KnowledgeBase(path)
+  assert ids(reader.search("salary moss")) == ["old"] and reader.past_questions()
+  elsewhere = tmp_path / "elsewhere"
+  if way in ("an older copy", "older branch"):
+    shutil.copytree(path, elsewhere)
+    base.add([{"id": "later", "text": "A later salary."}])
+    assert len(reader.search("salary")) == 2
+  shutil.rmtree(path)
+  if way == "made anew":
+    new = KnowledgeBase.create(path, PLANTS[:1], language="en")
+  elif way in ("moved", "linked"):
+    new = KnowledgeBase.create(elsewhere, PLANTS[:1], language="en")
+    path.symlink_to(elsewhere) if way == "linked" else elsewhere.rename(path)
+  elif way == "older branch":
+    KnowledgeBase(elsewhere).update([{**old[0], "text": "Moss has no salary."}])
+    elsewhere.rename(path)
+  else:
+    elsewhere.rename(path)
+  expected = KnowledgeBase(path).search("salary moss")
+  assert reader.search("salary moss") == base.search("salary moss") == expected
+  assert ids(expected) == (["old"] if new is None else ["moss"])
+  assert reader.past_questions() == KnowledgeBase(path).past_questions()
+  if new is not None:
+    reader.feedback("a question", useful="moss")
+    past = KnowledgeBase(path).past_questions()
+    assert [one.question for one in past] == ["a question"]
+    assert reader.document("old") is None
+
+
+REFUSED = {
+  "settings": {"passage_words": 0},
+  "language": {"language": "klingon"},
+  "text": {"texts": [{"id": "a", "text": "Moss."}, {"id": "a", "text": "Other."}]},
+  "missing text": {"texts": "missing.jsonl"},
+  "encoder": {"encoder": "missing"},
+  "reader": {"reader": "missing"},
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("before", ["missing", "empty", "a knowledge base"])
+def test_what_is_refused_leaves_nothing(tmp_path, settings, before):
+  path = tmp_path / "above" / "kb"
+  if before == "empty":
+    path.mkdir(parents=True)
+  elif before == "a knowledge base":
+    KnowledgeBase.create(path, PLANTS, language="en")
+  there = sorted(tmp_path.rglob("*"))
+  with pytest.raises((ValueError, FileNotFoundError)):
+    KnowledgeBase.create(path, **{"texts": PLANTS, "language": "en", **settings})
+  assert sorted(tmp_path.rglob("*")) == there
+  if before != "a knowledge base":
+    assert len(KnowledgeBase.create(path, PLANTS, language="en")) == 3
+
+
+def test_a_folder_that_is_gone_is_not_made_anew(base):
+  reader = KnowledgeBase(base.path)
+  os.rename(base.path, f"{base.path} moved")
+  for act in (
+    lambda: base.search("moss"),
+    lambda: base.add(PLANTS),
+    lambda: reader.delete("moss"),
+    lambda: reader.feedback("moss", useful="moss"),
+    lambda: reader.forget("moss"),
+    lambda: base.compact(),
+  ):
+    with pytest.raises(FileNotFoundError, match=base.path):
+      act()
+    assert not os.path.exists(base.path)
+  os.rename(f"{base.path} moved", base.path)
+  assert ids(reader.search("moss")) == ["moss"]
+
+
 def test_one_writes_at_a_time(base):
   with hold(base.path, kind=KIND), pytest.raises(DirectoryInUseError):
     base.delete("moss")
@@ -556,7 +636,6 @@ def test_folders_with_terms_of_an_older_version_are_searched_and_rewritten_by_a_
   assert [hit.id for hit in new.search("C")] == ["C"]
   with monkeypatch.context() as before:
     before.setattr(postings, "FORMAT", 3)
-    before.setattr(commits, "_FORMAT", 4)
     before.setattr(analysis.Analyzer, "analyze", lambda _, text, **__: ("en", [*text]))
     KnowledgeBase.create(tmp_path / "old", [*texts, {"id": "x", "text": "x"}], language="en")
   old = KnowledgeBase(tmp_path / "old")

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import shutil
+import threading
 import time
 import uuid
 
@@ -10,7 +12,7 @@ import pytest
 
 from realm_jax import main
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import folder
+from realm_jax.knowledge_base import commits, folder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 MOSS = {"id": "moss", "text": "Moss grows in the shade."}
@@ -102,17 +104,24 @@ def test_a_damaged_file_is_not_taken(base, address, emulated_gcs):
 
 
 def test_another_knowledge_base_is_not_replaced(base, address, tmp_path):
+  for name in ("older", "other branch"):
+    shutil.copytree(base.path, tmp_path / name)
   base.add([OAK])
   base.publish(address)
-  older = KnowledgeBase.create(tmp_path / "older", [OAK], language="en")
   with pytest.raises(ValueError, match=r"has commit 2, which is newer than commit 1 here"):
-    older.publish(address)
+    KnowledgeBase(tmp_path / "older").publish(address)
+  branch = KnowledgeBase(tmp_path / "other branch")
   other = KnowledgeBase.create(tmp_path / "other", [OAK], language="en")
-  other.add([{**MOSS, "text": "Other moss."}])
-  with pytest.raises(ValueError, match=r"has another segments/000000001-0 than"):
-    other.publish(address)
+  for number in range(3):
+    branch.add([{**MOSS, "id": f"moss {number}"}])
+    with pytest.raises(ValueError, match=r"has a commit 2 that did not lead to commit \d here"):
+      branch.publish(address)
+    with pytest.raises(ValueError, match=r"has another knowledge base; give another address"):
+      other.publish(address)
+    other.add([{**MOSS, "id": f"moss {number}"}])
+    other.compact()
   object_store.absolute(f"{address}/else/complete.json").write_text(
-    json.dumps({"files": {"passages": {"size": 0, "sha256": ""}}})
+    json.dumps({"files": {"passages": {"size": 0, "sha256": "0" * 64}}})
   )
   with pytest.raises(ValueError, match="has something else than a knowledge base"):
     base.publish(f"{address}/else")
@@ -144,3 +153,122 @@ def test_what_is_no_address_and_what_is_not_there_is_named(base, address, capsys
   assert "2 files copied" in capsys.readouterr().out
   assert main.main(["kb", "search", address, "moss"]) == 0
   assert "moss" in capsys.readouterr().out
+
+
+def objects(store, address):
+  root = address.removeprefix("gs://bucket/") + "/"
+  return {name.removeprefix(root) for name in store.names() if name.startswith(root)}
+
+
+def test_an_address_that_is_used_anew_is_followed(base, address, emulated_gcs, tmp_path):
+  base.publish(address)
+  reader = KnowledgeBase(address)
+  for name in objects(emulated_gcs, address):
+    object_store.absolute(f"{address}/{name}").unlink()
+  other = KnowledgeBase.create(tmp_path / "other", [OAK], language="en")
+  other.publish(address)
+  assert other.commit.number == base.commit.number
+  until = time.monotonic() + 30
+  while ids(reader, "moss oak") != ["oak"] and time.monotonic() < until:
+    time.sleep(0.05)
+  assert ids(reader, "moss oak") == ids(KnowledgeBase(address), "moss oak") == ["oak"]
+
+
+def test_a_copy_is_completed_with_files_that_are_listed(base, address, emulated_gcs, tmp_path):
+  """Also if those of the unfinished copy have the same names and sizes."""
+  (segment,) = (file for file in commits.needed(base.path, base.commit) if "segments" in file)
+  twin = tmp_path / "twin"
+  shutil.copytree(base.path, twin)
+  content = (twin / segment).read_bytes()
+  (twin / segment).write_bytes(content.replace(b"Moss grows", b"Lies grow "))
+  base.publish(address)
+  emulated_gcs.refuse(lambda method, path: method == "GET" and "commits" in path)
+  with pytest.raises(Exception, match=r"503|Service|retr"):
+    KnowledgeBase(address)
+  emulated_gcs.refuse(lambda method, path: False)
+  for name in objects(emulated_gcs, address):
+    object_store.absolute(f"{address}/{name}").unlink()
+  KnowledgeBase(twin).publish(address)
+  assert KnowledgeBase(address).search("shade")[0].text.startswith("Lies grow")
+
+
+@pytest.mark.parametrize("lost", ["segments/", "commits/", "s", ""])
+def test_what_is_listed_but_lost_is_copied_again(base, address, emulated_gcs, lost):
+  base.publish(address)
+  gone = {name for name in objects(emulated_gcs, address) if name.startswith(lost)}
+  for name in gone:
+    object_store.absolute(f"{address}/{name}").unlink()
+  assert base.publish(address) == len(gone - {"complete.json"})
+  assert ids(KnowledgeBase(address), "moss") == ["moss"]
+
+
+def test_of_two_publishers_the_later_one_counts(base, address, emulated_gcs, tmp_path, monkeypatch):
+  """One of another copy of the folder, which has other locks, in the midst of the first."""
+  base.publish(address)
+  base.add([OAK])
+  shutil.copytree(base.path, tmp_path / "copy")
+  copy = KnowledgeBase(tmp_path / "copy")
+  copy.add([{"id": "elm", "text": "An elm is green."}])
+  of_first, unlink = object_store._objects, type(object_store.absolute(address)).unlink
+  calls = []
+
+  def interrupted(remote):
+    calls.append(remote)
+    if len(calls) == 2:  # the listing is written, and nothing removed
+      copy.publish(address)
+    return of_first(remote)
+
+  monkeypatch.setattr(object_store, "_objects", interrupted)
+  base.publish(address)
+  assert ids(KnowledgeBase(address), "elm") == ["elm"]
+  with pytest.raises(ValueError, match="has commit 3, which is newer"):
+    base.publish(address)
+  copy.compact()
+  monkeypatch.setattr(object_store, "_objects", of_first)
+
+  def removed_by_another(remote):
+    if (found := of_first(remote)) and not calls:
+      calls.append(remote)
+      for name in found:
+        if name.startswith("segments/"):
+          unlink(remote / name)
+    return of_first(remote)
+
+  calls = [None]
+  monkeypatch.setattr(object_store, "_objects", removed_by_another)
+  copy.publish(address)
+  assert ids(KnowledgeBase(address), "elm") == ["elm"]
+
+
+def test_a_folder_is_published_once_at_a_time(base, address, monkeypatch):
+  base.publish(address)
+  base.add([OAK])
+  begun, finish, write = threading.Event(), threading.Event(), object_store._copy
+
+  def slow(*paths):
+    begun.set()
+    finish.wait(10)
+    return write(*paths)
+
+  monkeypatch.setattr(object_store, "_copy", slow)
+  first = threading.Thread(target=base.publish, args=[address])
+  first.start()
+  begun.wait(10)
+  other = KnowledgeBase(base.path)
+  second = threading.Thread(target=lambda: (other.compact(), other.publish(address)))
+  second.start()
+  second.join(0.3)
+  assert second.is_alive(), "it waits"
+  finish.set()
+  first.join(30)
+  second.join(30)
+  assert len(KnowledgeBase(address)) == 2
+
+
+def test_what_lies_below_an_address_besides_stays(base, address, emulated_gcs):
+  for name in ("README.md", "segments/mine.txt", "other/complete.json"):
+    object_store.absolute(f"{address}/{name}").write_text("mine")
+  base.publish(address)
+  base.add([OAK])
+  base.publish(address)
+  assert {"README.md", "segments/mine.txt", "other/complete.json"} < objects(emulated_gcs, address)

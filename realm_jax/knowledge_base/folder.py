@@ -7,6 +7,7 @@ writers hold the lock of the folder.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -229,6 +230,32 @@ def made(directory: str) -> Iterator[set[str]]:
       for path in missing:
         os.rmdir(path)
     raise
+
+
+def begin(
+  directory: str, settings: commits.Settings, *, encoder: Any, ids: set[str]
+) -> TextEncoder | None:
+  """Writes the first commit of a knowledge base; returns its encoder if that is from elsewhere.
+
+  Args:
+    encoder: See `KnowledgeBase.create`.
+    ids: Gets the id of the knowledge base.
+  """
+  with lock(directory):
+    newest = commits.read_empty(directory)
+    commits.remove_unnamed(directory)
+    given, name = text_encoders.opened(encoder), ""
+    if given is not None:
+      name = text_encoders.keep(directory, given, before=newest)
+    elif encoder is not None:
+      from realm_jax.knowledge_base import models  # late, because it imports JAX
+
+      name = models.copy_encoder(directory, encoder)
+    settings = dataclasses.replace(settings, encoder=name)
+    first = commits.Commit(number=newest.number + 1 if newest else 0, settings=settings)
+    ids.add(first.base)
+    commits.write(directory, first)
+  return given
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import commits, folder, generation, text_encoders, use_memory
+from realm_jax.knowledge_base import commits, folder, generation, use_memory
 from realm_jax.knowledge_base.columns import Where
 from realm_jax.knowledge_base.edit import Changes, listed
 from realm_jax.knowledge_base.folder import Folder
@@ -100,22 +100,7 @@ class KnowledgeBase:
       languages=languages or commits.DETECTED, passage_words=passage_words
     )
     with folder.made(directory) as ids:
-      with folder.lock(directory):
-        newest = commits.read_empty(directory)
-        commits.remove_unnamed(directory)
-        given, name = text_encoders.opened(encoder), ""
-        if given is not None:
-          name = text_encoders.keep(directory, given, before=newest)
-        elif encoder is not None:
-          from realm_jax.knowledge_base import models  # late, because it imports JAX
-
-          name = models.copy_encoder(directory, encoder)
-        first = commits.Commit(
-          number=newest.number + 1 if newest else 0,
-          settings=dataclasses.replace(settings, encoder=name),
-        )
-        ids.add(first.base)
-        commits.write(directory, first)
+      given = folder.begin(directory, settings, encoder=encoder, ids=ids)
       made = cls(directory, encoder=given)
       if reader is not None:
         made.add_reader(reader)

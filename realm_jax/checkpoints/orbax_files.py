@@ -27,7 +27,6 @@ from realm_jax.foundations import object_store
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
 _CONTENT, _DIGESTS = f"{_METADATA}/metadata", f"{_METADATA}/digests"
-_ARRAYS = f"{_STATE}/_METADATA"
 _STEPS = ocp.step.standard_name_format()
 _BLOCK = 8 << 20  # bytes of a file that are read at once
 _LOG = logging.getLogger("absl")
@@ -52,6 +51,10 @@ _slice_only_large_arrays()
 
 class DamagedCheckpointError(ValueError):
   """A checkpoint differs from what was written."""
+
+
+class OtherOptimizerError(ValueError):
+  """A checkpoint has the parameters of a model, but the state of another optimizer."""
 
 
 class _MetadataHandler(ocp.JsonCheckpointHandler):
@@ -288,7 +291,7 @@ def _fault(path: str | os.PathLike) -> str:
     digests = json.loads((root / _DIGESTS).read_bytes())
     expected = tuple((name, str(digest)) for name, digest in digests.items())
   except (FileNotFoundError, NotADirectoryError):
-    expected = (_CONTENT, ""), (_ARRAYS, "")  # of a version without digests
+    return f"{_DIGESTS if (root / _CONTENT).exists() else _CONTENT} is missing"
   except (ValueError, AttributeError):
     return f"{_DIGESTS} is not what was written"
   files = [root / name for name, _ in expected]
@@ -301,21 +304,17 @@ def _fault(path: str | os.PathLike) -> str:
 def _first_difference(
   root: object_store.Path, expected: tuple[tuple[str, str], ...], changed: tuple[int, ...]
 ) -> str:
-  """Returns what is wrong with the first file that has another digest, or is no JSON without one.
+  """Returns what is wrong with the first file that has another digest.
 
   Every reader of a part of a checkpoint asks; files that have not `changed` are read once.
   """
   del changed
   for name, digest in expected:
     try:
-      if digest and _crc32c(root / name) != digest:
-        raise ValueError
-      if not digest:
-        json.loads((root / name).read_bytes())
+      if _crc32c(root / name) != digest:
+        return f"{name} is not what was written"
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
       return f"{name} is missing"
-    except ValueError:
-      return f"{name} is not what was written"
   return ""
 
 
@@ -393,6 +392,8 @@ def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True)
   if whole:
     wrong += [f"{'/'.join(name)} is not in this model" for name in saved.keys() - wanted.keys()]
   if wrong:
+    if not any(line.startswith("params/") for line in wrong):
+      raise OtherOptimizerError(f"{path} is of another optimizer: {sorted(wrong)[0]}")
     # Mismatched parameters are more telling than the optimizer's moments of them.
     shown = "; ".join(sorted(wrong, key=lambda line: (not line.startswith("params/"), line))[:4])
     more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""

@@ -64,6 +64,7 @@ def configure(
       gin.parse_config(binding)
   with _as_usage_error():
     _wire(job, values=values)
+    _refuse_unread_scopes()
     gin.finalize()
 
 
@@ -101,7 +102,10 @@ def _wire(
       elif keyword.plain and keyword.name in bound and not _is_call(value):
         given = copy.deepcopy(value)  # of a macro
         if (checked := keyword.checked(given)) != given:
-          gin.bind_parameter((scope, selector, keyword.name), checked)
+          at = (scope, selector, keyword.name)
+          if isinstance(value, gin.config.ConfigurableReference):
+            at = ("/".join(value.scopes), "gin.macro", "value")
+          gin.bind_parameter(at, checked)
       continue
     config, base = keyword.config, scopes[: len(scopes) - len(path)]
     if isinstance(value, gin.config.ConfigurableReference) and value.configurable is not None:
@@ -126,6 +130,23 @@ def _wire(
     gin.bind_parameter((scope, selector, keyword.name), reference)
     chosen = keyword.default if isinstance(keyword.default, config) else None
     _wire(config, scopes=inner, path=here, default=chosen, values=values)
+
+
+def _refuse_unread_scopes() -> None:
+  """Raises ValueError for a binding in a scope that neither a reference nor a keyword names."""
+  config = gin.config._CONFIG
+  known = {name for ref in gin.config.iterate_references(config) for name in ref.scopes}
+  for _, selector in config:
+    function = gin.config._REGISTRY[selector].wrapped
+    if function.__module__.partition(".")[0] != "gin":
+      known |= {keyword.name for keyword in flags.keywords(function)}
+  for scope, selector in config:
+    if selector != "gin.macro" and (unread := set(filter(None, scope.split("/"))) - known):
+      name = min(unread)
+      raise ValueError(
+        f"{scope}/{selector} is bound, but nothing is called in the scope {name}"
+        f"{flags.nearest(name, known)}"
+      )
 
 
 def _is_call(value: Any) -> bool:

@@ -143,7 +143,16 @@ class TrainingRun:
     if run.resume_from is not None:
       resumption.go_back(directory, run.resume_from, learning=config.learning_settings)
     self._checkpointer = orbax_files.Checkpointer(directory, keep=run.keep_checkpoints)
-    self.resumed = self._checkpointer.restore(program.abstract_state)
+    try:
+      self.resumed = self._checkpointer.restore(program.abstract_state)
+    except orbax_files.OtherOptimizerError as error:
+      learned = orbax_files.read_metadata(orbax_files.resolve(directory)).get("learning", {})
+      differing = resumption.differences(learned, config.learning_settings).values()
+      raise ValueError(
+        f"{self.workdir} holds a run with another optimizer or other frozen parts "
+        f"({'; '.join(differing) or error}); resume it with those, or begin from its checkpoints "
+        "in another workdir"
+      ) from error
     self.identity = orbax_files.run_of(directory)
     self._metadata = {
       "model": json_fields.as_json(self._description),

@@ -170,6 +170,20 @@ def test_flags_and_bindings_reach_what_they_name(sing, tmp_path, arguments, expe
   assert (tmp_path / "sing_config.gin").read_text() == first
 
 
+def test_paths_have_commas_and_a_home_directory(sing, tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  folder = tmp_path / "all,seed=1"
+  folder.mkdir()
+  (folder / "a,b.gin").write_text("import singing\nsinging.Duet.verses = 7\n")
+  words = ["sing", "--gin_file=~/all,seed=1/a,b.gin", "--workdir=~/all,seed=1"]
+  main.main(words, jobs={"sing": "singing"})
+  sung = json.loads((folder / "sung.json").read_text())
+  assert sung == changed(duet__verses=7)
+  (tmp_path / "home.gin").write_text("import singing\nW = '~'\nsinging.sing.workdir = %W\n")
+  main.main(["sing", f"--gin_file={tmp_path}/home.gin"], jobs={"sing": "singing"})
+  assert json.loads((tmp_path / "sung.json").read_text()) == DEFAULT
+
+
 def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
   sing("--high.volume=7", "--verses=5")
   again = sing(f"--gin_file={tmp_path / 'sing_config.gin'}", "--high.volume=8")
@@ -185,6 +199,12 @@ def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
       ["gin:V = @singing.Singer()\nsinging.sing.solo = %V", "--solo.volume=2"],
       "volume of solo cannot be set, gin binds it to %V",
     ),
+    (["--gin.solos/singing.Singer.pitch=2.0"], "in the scope solos (did you mean solo?)"),
+    (["gin:duet/hihg/singing.Singer.pitch = 2.0"], "in the scope hihg (did you mean high?)"),
+    (["gin:typo/singing.sing.workdir = 'a'"], "nothing is called in the scope typo"),
+    (["--workdir="], "workdir is empty; give a value, or leave it out"),
+    (["gin:singing.sing.workdir = ''", "--workdir="], "workdir is empty"),
+    (["--gin_file="], "gin_file is empty"),
   ],
 )
 def test_what_cannot_be_set_is_refused_by_name(sing, capsys, arguments, message):

@@ -46,7 +46,7 @@ class Numbers:
 def begun(tmp_path):
   """`begun(num_steps, ...)` is a run, not yet entered."""
 
-  def begin(num_steps, *, batch_size=8, learning_rate=3e-5, **settings):
+  def begin(num_steps, *, batch_size=8, learning_rate=3e-5, optimizer=None, **settings):
     objective = Loss(
       lambda params, batch, key: batch["x"] @ params["kernel"],
       lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs**2), jnp.float32(outputs.size))},
@@ -54,7 +54,7 @@ def begun(tmp_path):
     config = TrainingConfig(
       objective=MarginalLikelihood(),  # which is only described
       run=RunConfig(num_steps=num_steps, log_every=1, **settings),
-      optimizer=OptimizerConfig(learning_rate=learning_rate),
+      optimizer=OptimizerConfig(learning_rate=learning_rate, **(optimizer or {})),
     )
     boxed = nn.LogicallyPartitioned(jnp.ones((1, 1)), ("embed", "mlp"))
     return TrainingRun(
@@ -114,6 +114,23 @@ def test_another_learning_rate_is_warned_of(read_after, caplog):
   assert told.endswith(
     "run continues with other settings: optimizer.learning_rate 3e-05, now 0.001"
   )
+
+
+@pytest.mark.parametrize(
+  ("other", "named"),
+  [
+    ({"name": "adamw"}, r"optimizer\.name bert_adam, now adamw"),
+    ({"frozen_parts": ("kernel",)}, r"optimizer\.frozen_parts \[\], now \['kernel'\]"),
+  ],
+)
+def test_another_optimizer_is_named_and_nothing_is_lost(read_after, tmp_path, other, named):
+  read_after(2)
+  with pytest.raises(
+    ValueError, match=rf"another optimizer or other frozen parts \({named}\); res"
+  ):
+    read_after(3, optimizer=other)
+  assert orbax_files.steps(tmp_path / "run" / "checkpoints") == [2]
+  assert read_after(3) == 4
 
 
 def test_a_warm_start_that_takes_nothing_is_refused():

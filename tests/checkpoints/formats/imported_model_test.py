@@ -118,7 +118,7 @@ def test_reader_beside_an_embedder(make_reader, make_tower, settings):
 
 def test_sizes_come_from_the_weights_where_nothing_is_said(make_masked_lm, bert_config):
   weights = make_masked_lm(0).weights("bert.")
-  with pytest.raises(ValueError, match="num_heads=0; it must be at least 1"):
+  with pytest.raises(ValueError, match="num_heads=0; give at least 1"):
     imported_model.find([Source(name="x", weights=weights)])
   del weights["bert.embeddings.position_embeddings.weight"]
   with pytest.raises(ValueError, match="x has not the weights of a BERT: it lacks bert.embed"):

@@ -151,7 +151,7 @@ class Folder:
     safe before, and since merging only copies, it takes less time than making the segments did.
     """
     check_writable(self._source)
-    with lock(self.path):
+    with lock(self.path, new=False):
       before = self.newest()
       commits.check_newest(self.path, before.commit)
       commits.remove_unnamed(self.path)
@@ -259,10 +259,16 @@ def begin(
 
 
 @contextlib.contextmanager
-def lock(directory: str) -> Iterator[None]:
-  """Holds a folder for writing: threads wait for each other, another process is an error."""
+def lock(directory: str, *, new: bool = True) -> Iterator[None]:
+  """Holds a folder for writing: threads wait for each other, another process is an error.
+
+  Args:
+    new: Whether the folder is made if it is missing.
+  """
   from realm_jax.devices import directory_lock  # late, because readers do not need it
 
+  if not new:
+    os.stat(os.path.join(directory, "commits"))  # what was moved or deleted is not made anew
   plain_files.check_plain(directory)
   waiting = _writing.setdefault(os.path.realpath(directory), threading.Lock())
   with waiting, directory_lock.hold(directory, kind=KIND):

@@ -5,7 +5,10 @@ import html
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from realm_jax.answering.question_answerer import SpanAnswer
 
 _WORD = re.compile(r"\w+")
 _WIDTH = 96
@@ -126,6 +129,20 @@ class Answer:
   start: int = 0
   cited: tuple[int, ...] | None = None
   unknown: tuple[int, ...] = ()
+
+  @classmethod
+  def of_span(cls, question: str, hits: Hits, span: "SpanAnswer | None") -> "Answer":
+    """Returns what a reader answers, if it does."""
+    if span is None:
+      return cls(question=question, hits=hits)
+    return cls(
+      question=question,
+      text=span.text,
+      probability=span.probability,
+      hits=hits,
+      place=span.passage_id,
+      start=span.start_char,
+    )
 
   @property
   def doubt(self) -> str:

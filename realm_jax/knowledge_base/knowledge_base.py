@@ -136,14 +136,7 @@ class KnowledgeBase:
     )
 
   def __str__(self) -> str:
-    snapshot = self._folder.newest()
-    counts = f"{snapshot.num_documents:,} documents in {snapshot.num_passages:,} passages"
-    if snapshot.languages:
-      counts += f", language {', '.join(snapshot.languages)}"
-    cells = [segment.cells for segment in snapshot.segments if segment.cells is not None]
-    probes, number = sum(one.probes for one in cells), sum(len(one.ends) for one in cells)
-    reads = f"; a search reads {probes:,} of {number:,} cells of embeddings" if cells else ""
-    return f"{self.path}: {counts}{reads}"
+    return f"{self.path}: {self._folder.newest().summary}"
 
   def search(
     self,
@@ -228,16 +221,7 @@ class KnowledgeBase:
     reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
     hits = self.search(question, k=reader.num_read, where=where, min_answerable=min_answerable)
     span = reader.answer(question, hits) if hits else None
-    if span is None:
-      return Answer(question=question, hits=hits)
-    return Answer(
-      question=question,
-      text=span.text,
-      probability=span.probability,
-      hits=hits,
-      place=span.passage_id,
-      start=span.start_char,
-    )
+    return Answer.of_span(question, hits, span)
 
   def add_reader(self, path: str | os.PathLike) -> None:
     """Copies what answers questions into the knowledge base, in place of what did so before.
@@ -330,12 +314,19 @@ class KnowledgeBase:
     (place,) = snapshot.find([id])
     return place and snapshot.document(place)
 
-  def documents(self, *, first: int = 0, count: int = 50) -> list[Document]:
-    """Returns some of the documents, in an order that changes only with them."""
+  def documents(
+    self, *, first: int = 0, count: int = 50, characters: int | None = None
+  ) -> list[Document]:
+    """Returns some of the documents, in an order that changes only with them.
+
+    Args:
+      characters: Of their texts, no more than these are read; None reads all.
+    """
     if first < 0 or count < 0:
       raise ValueError(f"first={first}, count={count}; neither is below 0")
     snapshot = self._folder.newest()
-    return [*map(snapshot.document, snapshot.documents(slice(first, first + count)))]
+    places = snapshot.documents(slice(first, first + count))
+    return [snapshot.document(place, characters=characters) for place in places]
 
   def examples(self, count: int = 1) -> list[str]:
     """Returns titles of documents, or how they begin, to try a search with."""
@@ -424,7 +415,7 @@ class KnowledgeBase:
     """
     check_question(question)
     folder.check_writable(self.path)
-    with folder.lock(self.path):
+    with folder.lock(self.path, new=False):
       remember = functools.partial(use_memory.remember, self._folder.memory, self._folder.newest())
       return remember(question, answer=answer, useful=useful, not_useful=not_useful)
 
@@ -441,7 +432,7 @@ class KnowledgeBase:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
     folder.check_writable(self.path)
-    with folder.lock(self.path):
+    with folder.lock(self.path, new=False):
       return self._folder.memory.forget([question] if isinstance(question, str) else [*question])
 
   def compact(self) -> None:

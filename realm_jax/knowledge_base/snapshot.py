@@ -82,6 +82,15 @@ class Snapshot:
   def num_passages(self) -> int:
     return int(np.count_nonzero(self.live_N))
 
+  @property
+  def summary(self) -> str:
+    """How much there is, in words."""
+    counts = f"{self.num_documents:,} documents in {self.num_passages:,} passages"
+    cells = [segment.cells for segment in self.segments if segment.cells is not None]
+    probes, number = sum(one.probes for one in cells), sum(len(one.ends) for one in cells)
+    reads = f"; a search reads {probes:,} of {number:,} cells of embeddings" if cells else ""
+    return f"{counts}{reads}"
+
   def find(self, ids: Sequence[str]) -> list[Place | None]:
     """Returns where each document is; None if there is none."""
     ids = [*map(str, ids)]  # documents may be given numbers as ids
@@ -109,23 +118,28 @@ class Snapshot:
     pairs = zip(self.segments, self.live, strict=True)
     return {name: value for segment, live in pairs for name, value in segment.fields.examples(live)}
 
-  def document(self, place: Place) -> Document:
-    """Returns a document; its text is that of its passages."""
+  def document(self, place: Place, *, characters: int | None = None) -> Document:
+    """Returns a document; its text is that of its passages, or no more than its beginning."""
     segment, row = self.segments[place.segment], place.row
-    passages = range(*segment.first_passages[row : row + 2].tolist())
+    texts, size = [], 0
+    for passage in range(*segment.first_passages[row : row + 2].tolist()):
+      if characters is not None and size >= characters:
+        break
+      texts.append(segment.texts[passage])
+      size += len(texts[-1]) + 1
     return Document(
       id=segment.ids[row],
       title=segment.titles[row],
-      text="\n".join(segment.texts[passage] for passage in passages),
+      text="\n".join(texts)[:characters],
       fields=segment.fields.row(row),
     )
 
   def examples(self, count: int) -> list[str]:
     """Returns titles of documents, or how they begin."""
     ranks = slice(None, None, max(1, self.num_documents // max(1, count)))
-    texts = [
-      beginning(self.document(place))[:_BEGINNING] for place in self.documents(ranks)[:count]
-    ]
+    places = self.documents(ranks)[:count]
+    texts = [beginning(self.document(place, characters=_BEGINNING)) for place in places]
+    texts = [text[:_BEGINNING] for text in texts]
     # Words are not cut, unless they are not spaced.
     return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 

@@ -1,22 +1,29 @@
 """What all pages and APIs share: limits, errors, health, templates, and the edit token."""
 
+import asyncio
 import dataclasses
+import errno
 import functools
 import hmac
 import importlib.resources
+import inspect
 import json
 import math
+import os
 import secrets
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
+import anyio
 import fastapi
 import jinja2
 import pydantic
+from absl import logging
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.routing import APIRoute
 from markupsafe import Markup, escape
 
 from realm_jax import __version__
@@ -57,6 +64,10 @@ class ForbiddenError(Exception):
   """The client may not change anything."""
 
 
+class BusyError(Exception):
+  """As many requests are being answered as are allowed at once."""
+
+
 _STATUS = {
   RequestValidationError: 422,
   GeneratorError: 502,
@@ -64,7 +75,11 @@ _STATUS = {
   ForbiddenError: 403,
   NotFoundError: 404,
   DirectoryInUseError: 409,
+  BusyError: 503,
+  OSError: 503,  # of the disk, if it is not full
 }
+_LATER = (409, 503, 507)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _encodable(text: str) -> str:
@@ -78,15 +93,65 @@ def _encodable(text: str) -> str:
 
 UNICODE = pydantic.AfterValidator(_encodable)
 Text = Annotated[str, pydantic.StringConstraints(max_length=MAX_TEXT), UNICODE]
+Id = Annotated[str, UNICODE]  # as long as a body or an address can be
+
+
+class Turns:
+  """Lets some calls run at once, in threads of their own, and a few more wait for them.
+
+  Raises:
+    BusyError: From a call, if as many wait already, or if the server stops before it has ended.
+  """
+
+  def __init__(self, running: int, *, admitted: int | None = None):
+    self._admitted, self._taken = admitted or running, 0
+    self._running = running
+    self._limiter: anyio.CapacityLimiter | None = None  # which needs an event loop
+
+  def taken_by(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a coroutine function that calls a function once it has a turn."""
+
+    @functools.wraps(function)
+    async def call(*args, **kwargs):
+      if self._taken >= self._admitted:
+        raise BusyError(f"{self._admitted} requests are being answered; try again")
+      self._limiter = self._limiter or anyio.CapacityLimiter(self._running)
+      self._taken += 1
+      try:
+        call = functools.partial(function, *args, **kwargs)
+        return await anyio.to_thread.run_sync(call, limiter=self._limiter)
+      except asyncio.CancelledError:
+        raise BusyError("the server is stopping; try again") from None
+      finally:
+        self._taken -= 1
+
+    return call
+
+
+def route_class(turns: Callable[[str, set[str]], Turns]) -> type[APIRoute]:
+  """Returns routes whose calls take the turns of their path and methods."""
+
+  class Route(APIRoute):
+    def __init__(self, path: str, endpoint: Callable[..., Any], **settings):
+      if not inspect.iscoroutinefunction(endpoint):
+        endpoint = turns(path, {*(settings.get("methods") or ())}).taken_by(endpoint)
+      super().__init__(path, endpoint, **settings)
+
+  return Route
 
 
 def new_app(
-  title: str, *routers: fastapi.APIRouter, example: str, limits: LimitSettings
+  title: str,
+  *routers: fastapi.APIRouter,
+  example: str,
+  limits: LimitSettings,
+  reason: Callable[[Exception], str] = str,
 ) -> fastapi.FastAPI:
   """Returns an application with the pages and the API of some routers.
 
   Args:
     example: A command that uses the API, for its documentation.
+    reason: What clients are told of an error.
   """
   app = fastapi.FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
   app.add_middleware(
@@ -94,20 +159,20 @@ def new_app(
   )
   app.add_middleware(_Guard, body_bytes=limits.body_bytes)
   for kind in _STATUS:
-    app.add_exception_handler(kind, _refuse)
+    app.add_exception_handler(kind, functools.partial(_refuse, told=reason))
   for router in routers:
     app.include_router(router)
 
   @app.get("/health", summary="Whether the process responds")
-  def health() -> dict:
+  async def health() -> dict:
     return {"status": "ok"}
 
   @app.get("/docs", include_in_schema=False)
-  def docs() -> Response:
+  async def docs() -> Response:
     return HTMLResponse(render("api.html", schema=app.openapi(), example=example))
 
   @app.get("/static/{name}", include_in_schema=False)
-  def static(name: str) -> Response:
+  async def static(name: str) -> Response:
     if name not in _STATIC:
       raise NotFoundError(f"there is no {name!r}")
     file = importlib.resources.files("realm_jax.web") / "static" / name
@@ -116,17 +181,24 @@ def new_app(
   return app
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception, *, told: Callable) -> Response:
   """Converts an error to a short response with the reason."""
   del request
   status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
-  reason = str(error)
+  reason = told(error)
   if isinstance(error, RequestValidationError):
     # Without the input itself, which may be anything.
     reason = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+  elif isinstance(error, OSError):
+    logging.error("%s: %s", type(error).__name__, error)
+    status = 507 if error.errno in _FULL else status
+    if error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
+      reason = f"cannot read or write: {os.strerror(error.errno)}"  # without the name of the file
   # A reason may quote the request, which need not be valid Unicode.
   detail = reason.encode(errors="replace").decode()
-  return JSONResponse({"detail": detail}, status, {"retry-after": "1"} if status == 409 else None)
+  return JSONResponse(
+    {"detail": detail}, status, {"retry-after": "1"} if status in _LATER else None
+  )
 
 
 class _Guard:
@@ -144,6 +216,8 @@ class _Guard:
     if scope["type"] != "http":
       return await self._app(scope, receive, send)
     size, more = 0, True
+    if is_head := scope["method"] == "HEAD":
+      scope = {**scope, "method": "GET"}
 
     async def receive_part():
       nonlocal size, more
@@ -163,6 +237,8 @@ class _Guard:
         while more and size < _MAX_DISCARDED_BYTES:
           await receive_part()
         message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+      elif is_head:
+        message = {**message, "body": b""}
       await send(message)
 
     request, app = Request(scope), self._app

@@ -14,6 +14,7 @@ import fastapi
 import pydantic
 from fastapi import Depends, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.routing import APIRoute
 
 from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base import columns
@@ -25,9 +26,12 @@ from realm_jax.web.application import (
   Editors,
   Example,
   ForbiddenError,
+  Id,
   NotFoundError,
   Text,
+  Turns,
   new_app,
+  route_class,
 )
 from realm_jax.web.listening import LimitSettings
 
@@ -36,6 +40,8 @@ curl -s 'http://127.0.0.1:8080/api/search?q=wing&k=3'
 curl -s 'http://127.0.0.1:8080/api/search?q=wing' --get --data-urlencode 'where={"year": 1958}'"""
 _MAX_FOUND = 100
 _FOUND, _EXAMPLES, _LISTED, _CHANGES = 10, 6, 50, 10
+_SEARCHING, _EDITING = 40, 4  # threads; changes wait for each other anyway
+_BEGINNING = 90  # characters of a text that the list shows
 Count = Annotated[int, Query(ge=1, le=_MAX_FOUND)]
 First = Annotated[int, Query(ge=0, lt=2**31)]
 
@@ -71,8 +77,8 @@ class Feedback(pydantic.BaseModel):
 
   question: Annotated[Text, pydantic.StringConstraints(min_length=1)]
   answer: list[Text] | Text = ""
-  useful: list[tuple[Text, int] | Text] = []
-  not_useful: list[tuple[Text, int] | Text] = []
+  useful: list[tuple[Id, int] | Id] = []
+  not_useful: list[tuple[Id, int] | Id] = []
 
 
 def record(document: Document) -> dict[str, Any]:
@@ -120,7 +126,7 @@ class EditForm(pydantic.BaseModel):
   """A change of a document as sent by the page's forms; `fields` is JSON."""
 
   action: Literal["add", "update", "delete"]
-  id: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  id: Annotated[Id, pydantic.StringConstraints(min_length=1)]
   title: Text = ""
   text: str = ""
   fields: str = ""
@@ -143,7 +149,7 @@ class FeedbackForm(pydantic.BaseModel):
   """A button of a passage found for `q`; `back` has the search that found it."""
 
   q: Annotated[Text, pydantic.StringConstraints(min_length=1)]
-  id: Text
+  id: Id
   passage: int
   useful: bool
   back: Text = ""
@@ -167,17 +173,41 @@ def make_app(
 ) -> fastapi.FastAPI:
   """Returns the application that serves pages and API."""
   editors, answer_with = Editors(edit_token), functools.partial(base.answer, generate=generate)
-  routers = (
-    _api(base, editors, answer_with),
-    _pages(base, editors, answer_with, has_generator=generate is not None),
+  answers, edits, others, status = (
+    Turns(limits.answers),
+    Turns(_EDITING, admitted=limits.requests),
+    Turns(_SEARCHING, admitted=limits.requests),
+    Turns(4, admitted=limits.requests),
   )
-  return new_app("REALM knowledge base", *routers, example=_EXAMPLE, limits=limits)
+
+  def turns(path: str, methods: set[str]) -> Turns:
+    if path == "/ready":
+      return status
+    return answers if "answer" in path else edits if methods & {"POST", "DELETE"} else others
+
+  def reason(error: Exception) -> str:
+    """Returns what is wrong without the folder, which is nobody's business."""
+    path = base.path.rstrip("/") or "/"
+    return str(error).replace(path, os.path.basename(path) or "the knowledge base")
+
+  route = route_class(turns)
+  routers = (
+    _api(base, editors, answer_with, route=route),
+    _pages(base, editors, answer_with, reason, has_generator=generate is not None, route=route),
+  )
+  return new_app("REALM knowledge base", *routers, example=_EXAMPLE, limits=limits, reason=reason)
 
 
 def _pages(
-  base: KnowledgeBase, editors: Editors, answer_with: Callable[..., Answer], *, has_generator: bool
+  base: KnowledgeBase,
+  editors: Editors,
+  answer_with: Callable[..., Answer],
+  reason: Callable[[Exception], str],
+  *,
+  has_generator: bool,
+  route: type[APIRoute],
 ) -> fastapi.APIRouter:
-  router = fastapi.APIRouter()
+  router = fastapi.APIRouter(route_class=route)
 
   def page(name: str, request: Request, *, refusal: str = "", **context) -> Response:
     text = application.render(
@@ -200,7 +230,7 @@ def _pages(
         conditions = {"where": asked.where(values), "min_answerable": asked.min_answerable}
         found = ask(asked.q, **conditions)
     except ValueError as error:
-      refusal = str(error)
+      refusal = reason(error)
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
     shown = {"asked": asked, "found": found, "values": values, "examples": examples}
     shown["query"] = request.url.query
@@ -221,7 +251,7 @@ def _pages(
       refusal=refusal,
       first=first,
       count=_LISTED,
-      documents=base.documents(first=first, count=_LISTED),
+      documents=base.documents(first=first, count=_LISTED, characters=_BEGINNING + 1),
       changes=[(time.ctime(change.time), change) for change in base.history[:_CHANGES]],
     )
 
@@ -230,7 +260,7 @@ def _pages(
     return listed(request, first)
 
   @router.get("/document", include_in_schema=False)
-  def document(request: Request, id: Text) -> Response:
+  def document(request: Request, id: Id) -> Response:
     return page("document", request, document=document_of(base, id))
 
   @router.post("/documents", include_in_schema=False)
@@ -239,7 +269,7 @@ def _pages(
     try:
       form.apply(base)
     except ValueError as error:
-      return listed(request, refusal=str(error))
+      return listed(request, refusal=reason(error))
     query = urllib.parse.urlencode({"id": form.id})
     after = "/documents" if form.action == "delete" else f"/document?{query}"
     return RedirectResponse(after, status_code=303)
@@ -258,7 +288,7 @@ def _pages(
     try:
       editors.sign_in(response, token)
     except ForbiddenError as error:
-      return listed(request, refusal=str(error))
+      return listed(request, refusal=reason(error))
     return response
 
   @router.get("/generations", include_in_schema=False)
@@ -270,9 +300,13 @@ def _pages(
 
 
 def _api(
-  base: KnowledgeBase, editors: Editors, answer_with: Callable[..., Answer]
+  base: KnowledgeBase,
+  editors: Editors,
+  answer_with: Callable[..., Answer],
+  *,
+  route: type[APIRoute],
 ) -> fastapi.APIRouter:
-  router = fastapi.APIRouter()
+  router = fastapi.APIRouter(route_class=route)
   editing = [Depends(editors.check)]
 
   @router.get("/ready", summary="Whether the knowledge base is open")
@@ -296,12 +330,12 @@ def _api(
 
   @router.get("/api/documents", summary="Documents without their texts, a page at a time")
   def documents(first: First = 0, count: Count = 50) -> dict:
-    found = map(record, base.documents(first=first, count=count))
+    found = map(record, base.documents(first=first, count=count, characters=0))
     listed = [{name: each[name] for name in each if name != "text"} for each in found]
     return {"num_documents": len(base), "documents": listed}
 
   @router.get("/api/document", summary="A document")
-  def document(id: Text) -> dict:
+  def document(id: Id) -> dict:
     return record(document_of(base, id))
 
   @router.get("/api/history", summary="What was changed, newest first")
@@ -316,7 +350,7 @@ def _api(
   @router.delete(
     "/api/document", summary="Deletes a document", status_code=204, dependencies=editing
   )
-  def delete(id: Text) -> None:
+  def delete(id: Id) -> None:
     base.delete(document_of(base, id).id)
 
   @router.get("/api/feedback", summary="Past questions, newest first", dependencies=editing)

@@ -15,6 +15,8 @@ from realm_jax.foundations import choices
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
+_STOPPING = 25  # seconds for requests in flight; what starts containers gives them 30
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LimitSettings(choices.Checked):
@@ -22,11 +24,15 @@ class LimitSettings(choices.Checked):
 
   Attributes:
     body_bytes: Maximum size of a body.
+    answers: Maximum number of answers that are written at once, each of which may take long.
+    requests: Maximum number of other requests that are being answered or wait for it.
     hosts: Names of this server, without port; empty allows any. Otherwise another site could point
       its own name here, and the browser would share its session (DNS rebinding).
   """
 
   body_bytes: choices.Count = 65_536
+  answers: choices.Count = 16
+  requests: choices.Count = 128
   hosts: Sequence[str] = ()
 
   def with_local_names(self, host: str) -> "LimitSettings":
@@ -55,7 +61,7 @@ class Listener:
       log_level="warning",
       server_header=False,
       timeout_keep_alive=30,
-      timeout_graceful_shutdown=10,
+      timeout_graceful_shutdown=_STOPPING,
     )
     server = uvicorn.Server(config)
 
@@ -112,6 +118,10 @@ def serve(
       limits=limits.with_local_names(host),
       generate=generate,
     )
+    try:
+      opened.warm()  # so that the first clients do not wait, and /ready is true
+    except ValueError as error:  # such as an encoder that has to be named; words can be searched
+      logging.warning("%s", error)
     listener.serve(app)
 
 

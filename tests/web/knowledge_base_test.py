@@ -1,7 +1,13 @@
 """A served knowledge base: its API, its pages without scripts, and who may change it."""
 
+import concurrent.futures
+import errno
 import json
+import os
+import subprocess
+import sys
 import threading
+import urllib.request
 
 import pytest
 
@@ -9,6 +15,7 @@ fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
+from realm_jax.knowledge_base.columns import Strings  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
@@ -239,6 +246,9 @@ def test_what_is_stored_and_typed_is_escaped(base, path):
     ("/?q=moss&min_answerable=0.5", 422),
     ("/?q=moss&min_answerable=", 200),
     ("/api/search?q=moss&where=" + "[" * 1999, 422),
+    ('/api/search?q=moss&where={"year":NaN}', 422),
+    ('/api/search?q=moss&where={"year":{"lt":Infinity}}', 422),
+    ("/api/search?q=%20", 200),
     ('/api/search?q=moss&where={"yaer":1}', 422),
     ('/api/search?q=moss&where={"year":[[1]]}', 422),
     ('/api/search?q=moss&where={"year":{"gte":{}}}', 200),
@@ -374,3 +384,141 @@ def test_the_page_has_two_buttons_for_those_who_may_edit(base):
   assert after.status_code == 200 and "Useful for: <bdi>shade</bdi>" in after.text
   client.post("/feedback", data={**form, "useful": "0"})
   assert base.past_questions()[0].summary["not_useful"] == [["fern", 0]]
+
+
+def test_head_is_what_get_is_without_the_body(base):
+  client = client_of(base)
+  for path in ("/", "/?q=shade", "/documents", "/docs", "/health", "/ready", "/api/search?q=moss"):
+    head, got = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == got.headers["content-length"] == str(len(got.content))
+  assert client.head("/api/document?id=elm").status_code == 404
+  assert client.head("/nowhere").status_code == 404
+
+
+def test_ids_of_any_length_are_added_read_and_deleted(base):
+  client, id = client_of(base, TOKEN), "n" * 9000
+  added = client.post(
+    "/api/documents", json={"documents": [{"id": id, "text": "Elm."}]}, headers=BEARER
+  )
+  assert added.status_code == 200
+  assert client.get("/api/document", params={"id": id}).json()["text"] == "Elm."
+  assert client.get("/document", params={"id": id}).status_code == 200
+  said = {"question": "elm", "useful": [id]}
+  assert client.post("/api/feedback", json=said, headers=BEARER).status_code == 200
+  deleted = client.delete("/api/document", params={"id": id}, headers=BEARER)
+  assert deleted.status_code == 204 and id not in base
+
+
+def test_strangers_are_not_told_where_the_folder_is(base):
+  client = client_of(base)
+  for path in (
+    "/",
+    "/?q=moss",
+    "/documents",
+    "/generations",
+    "/answer?q=moss",
+    "/api/answer?q=moss",
+  ):
+    assert os.path.dirname(base.path) not in client.get(path).text, path
+
+
+@pytest.mark.parametrize(
+  ("error", "status"),
+  [
+    (OSError(errno.ENOSPC, "No space", "/secret/file"), 507),
+    (OSError(errno.EDQUOT, "Quota", "/secret/file"), 507),
+    (OSError(errno.EROFS, "Read-only", "/secret/file"), 503),
+    (PermissionError(errno.EACCES, "Denied", "/secret/file"), 503),
+    (OSError(errno.EIO, "I/O", "/secret/file"), 503),
+  ],
+)
+def test_errors_of_the_disk_are_told_with_their_reason(base, monkeypatch, error, status):
+  def fail(*args, **kwargs):
+    raise error
+
+  client = client_of(base, TOKEN)
+  for name in ("add", "delete", "feedback", "search", "documents"):
+    monkeypatch.setattr(base, name, fail)
+  elm = {"documents": [{"id": "elm", "text": "Elm."}]}
+  for response in (
+    client.post("/api/documents", json=elm, headers=BEARER),
+    client.delete("/api/document?id=fern", headers=BEARER),
+    client.post("/api/feedback", json={"question": "q", "useful": ["fern"]}, headers=BEARER),
+    client.get("/api/search?q=moss"),
+    client.get("/?q=moss"),
+    client.get("/documents"),
+  ):
+    assert response.status_code == status and int(response.headers["retry-after"]) > 0
+    assert os.strerror(error.errno) in response.text and "secret" not in response.text
+
+
+def test_a_folder_that_is_gone_is_unavailable_and_not_made_anew(base):
+  client = client_of(base, TOKEN)
+  os.rename(base.path, f"{base.path}-moved")
+  elm = {"documents": [{"id": "elm", "text": "Elm."}]}
+  said = {"question": "q", "useful": ["fern"]}
+  assert client.get("/health").status_code == 200
+  for path in ("/ready", "/", "/documents", "/generations", "/api/search?q=moss", "/api/history"):
+    response = client.get(path)
+    assert response.status_code == 503 and os.path.dirname(base.path) not in response.text
+  assert client.post("/api/documents", json=elm, headers=BEARER).status_code == 503
+  assert client.post("/api/feedback", json=said, headers=BEARER).status_code == 503
+  assert client.delete("/api/feedback?question=q", headers=BEARER).status_code == 503
+  assert not os.path.exists(base.path)
+  os.rename(f"{base.path}-moved", base.path)
+  assert client.get("/ready").status_code == 200
+
+
+def test_slow_answers_stop_nothing_else_and_are_limited(base):
+  asked, told = threading.Semaphore(0), threading.Event()
+
+  def slowly(*_):
+    asked.release()
+    assert told.wait(30)
+    return "Moss [1]."
+
+  with client_of(base, generate=slowly, answers=3) as client:
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+      answers = [pool.submit(client.get, "/api/answer?q=moss") for _ in range(3)]
+      for _ in answers:
+        assert asked.acquire(timeout=30)
+      for path in ("/api/answer?q=moss", "/answer?q=moss"):
+        busy = client.get(path)
+        assert busy.status_code == 503 and int(busy.headers["retry-after"]) > 0
+      for path in ("/health", "/ready", "/api/search?q=moss", "/static/icon.svg"):
+        assert client.get(path).status_code == 200
+      told.set()
+      assert {answer.result().status_code for answer in answers} == {200}
+    assert client.get("/api/answer?q=moss").status_code == 200
+
+
+def test_a_list_of_documents_reads_what_it_shows(base, monkeypatch):
+  base.add([{"id": "long", "text": "Elms give shade. " * 50_000}])
+  read, get = [], Strings.__getitem__
+  monkeypatch.setattr(Strings, "__getitem__", lambda s, row: read.append(get(s, row)) or read[-1])
+  for path in ("/documents", "/api/documents", "/"):
+    assert client_of(base).get(path).status_code == 200
+  assert sum(map(len, read)) < 20_000
+
+
+def test_requests_in_flight_are_answered_when_the_server_is_told_to_stop(base):
+  """As a process, because a signal ends it."""
+  program = (
+    "import sys, time, realm_jax; realm_jax.serve(sys.argv[1], port=0,"
+    "generate=lambda *_: print('asked', flush=True) or time.sleep(2) or 'Moss [1].')"
+  )
+  server = subprocess.Popen(
+    [sys.executable, "-c", program, base.path], stdout=subprocess.PIPE, text=True
+  )
+  try:
+    address = server.stdout.readline().strip()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+      answer = pool.submit(urllib.request.urlopen, f"{address}/api/answer?q=moss", timeout=30)
+      assert server.stdout.readline() == "asked\n"
+      server.terminate()
+      assert json.load(answer.result())["text"] == "Moss [1]."
+    assert server.wait(30) == 0
+  finally:
+    server.kill()
+    server.wait()

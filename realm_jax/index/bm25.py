@@ -117,7 +117,12 @@ class Bm25Retriever:
     return scores_N
 
   def best(
-    self, question: str, k: int, *, matching: Callable[[np.ndarray], np.ndarray] | None = None
+    self,
+    question: str,
+    k: int,
+    *,
+    matching: Callable[[np.ndarray], np.ndarray] | None = None,
+    also: np.ndarray = np.zeros(0, np.intp),
   ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the best texts that share a word with a question.
 
@@ -127,14 +132,15 @@ class Bm25Retriever:
 
     Args:
       matching: Returns which of some texts `[R]` to search, as bool `[R]`.
+      also: Rows of other texts to score, ascending.
 
     Returns:
-      The rows `[R]` of the best k texts and of those that score as the k-th, ascending, and their
-      scores.
+      The rows `[R]` of the best k texts, of those that score as the k-th and of the others,
+      ascending, and their scores.
     """
     entries = self._entries(question)
     if not entries:
-      return np.zeros(0, np.intp), np.zeros(0, np.float32)
+      return also, np.zeros(len(also), np.float32)
     try:
       scores_N = self._idle.pop()
     except IndexError:
@@ -150,7 +156,15 @@ class Bm25Retriever:
     found = scores > 0
     if k < np.count_nonzero(found):
       found = scores >= kth_best(scores, k)
-    return rows[found], scores[found]
+    rows, scores = rows[found], scores[found]
+    others = also[~np.isin(also, rows)]
+    if len(others):
+      added = np.zeros(len(others), np.float32)
+      for entry in entries:
+        added += self._scores_of(entry, others)
+      rows, first = np.unique(np.append(rows, others), return_index=True)
+      scores = np.append(scores, added)[first]
+    return rows, scores
 
   def _max_score(
     self,

@@ -127,6 +127,7 @@ def search(
   by: Ranking | None = None,
   encoder: str | None = None,
   min_answerable: choices.Share | None = None,
+  explain: bool = False,
 ) -> None:
   """Searches a knowledge base, and prints the best passages.
 
@@ -141,9 +142,16 @@ def search(
       the folder names is not loaded.
     min_answerable: The least probability that an answer is among the passages, below which none is
       shown; `realm kb train` learns it from questions.
+    explain: Whether to say how far similar past questions moved passages, and which have shown that
+      it helps.
   """
   hits = KnowledgeBase(path, encoder=encoder).search(
-    question, k=k, where=columns.conditions(where), by=by, min_answerable=min_answerable
+    question,
+    k=k,
+    where=columns.conditions(where),
+    by=by,
+    min_answerable=min_answerable,
+    explain=explain,
   )
   marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
   print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)

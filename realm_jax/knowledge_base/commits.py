@@ -36,7 +36,8 @@ _PUBLISHED = rf"{_FOLDER}/{_NAME.pattern}"
 PUBLISHED = re.compile(
   rf"{_PUBLISHED}|{_SEGMENTS}/{_SEGMENT.pattern}|{_MODELS}/{_MODEL.pattern}/(?s:.*)"
 )
-_OF_MODELS = ("encoder", "reader", "adapter", "answerability")  # settings
+_OF_MODELS = ("encoder", "reader", "adapter", "answerability", "seen")  # settings
+_OF_USE = ("answerability", "seen")  # which need past questions, and so are not published
 _KEPT = 2  # the newest, and the one that readers may be opening
 _REMEMBERED = 100  # commits and changes before
 # What reading something other than a commit raises.
@@ -60,6 +61,8 @@ class Settings:
     reader: The model that answers questions, which may change; "" for none.
     adapter: What maps embeddings of questions before passages are ranked; "" for nothing.
     answerability: What tells whether an answer was found; "" for nothing.
+    seen: The questions that encoder and adapter have learned from; "" for none.
+    memory: Whether past questions move passages.
   """
 
   languages: tuple[str, ...] = DETECTED
@@ -69,6 +72,8 @@ class Settings:
   reader: str = ""
   adapter: str = ""
   answerability: str = ""
+  seen: str = ""
+  memory: bool = True
 
   def __post_init__(self):
     if self.passage_words < 1:
@@ -266,8 +271,12 @@ def write(directory: str, commit: Commit) -> None:
 
 
 def needed(directory: str, commit: Commit) -> list[str]:
-  """Returns the names of the files that a commit needs, its own last."""
-  models = sorted({getattr(commit.settings, model) for model in _OF_MODELS} - {""})
+  """Returns the names of the files that a copy of a commit needs, its own last.
+
+  Past questions are private and stay where they are, with what is known by them alone.
+  """
+  models = {getattr(commit.settings, model) for model in _OF_MODELS if model not in _OF_USE}
+  models = sorted(models - {""})
   paths = [pathlib.Path(model_path(directory, model)) for model in models]
   paths = [path for model in paths for path in sorted(model.rglob("*")) if path.is_file()]
   paths += [pathlib.Path(segment_path(directory, segment.name)) for segment in commit.segments]

@@ -124,6 +124,7 @@ class Edit:
     folders: Those of the commit.
     counts: Documents `added`, `updated`, `unchanged` and `deleted`.
     replaced: Ids of the documents that were there with another content.
+    deleted: Ids of the documents that were deleted.
   """
 
   def __init__(self, directory: str, before: Snapshot, *, embed: Embedder | None = None):
@@ -131,6 +132,7 @@ class Edit:
     self.folders = before.commit.folders
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
+    self.deleted: list[str] = []
     self._directory = directory
     self.before = before
     self._changed: list[str] = []
@@ -170,7 +172,8 @@ class Edit:
     """Deletes documents."""
     for place in places:
       self.counts["deleted"] += 1
-      self._changed.append(self.before.id(place))
+      self.deleted.append(id := self.before.id(place))
+      self._changed.append(id)
       self._deleted[place.segment].add(place.row)
 
   def delete_others(self) -> None:

@@ -24,6 +24,7 @@ from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import Memory
 
 _RECALL_AT = (5, 20, 100)
+_COMMON = 5  # passages with an answer, above which it is weak evidence
 _QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 _RANKINGS: tuple[Ranking, ...] = ("words", "encoder", "fused")
 _MEMORY = " + memory"
@@ -39,6 +40,7 @@ class Evaluation:
     scores: By ranking and figure, the value of each question, `[n]`; " + memory" follows the name
       of a ranking that past questions move.
     missing: Says which documents judged relevant the knowledge base lacks; "" if it has all.
+    unlike: Questions unlike those that this was learned from, of which the best score alone tells.
     answerable: How well it is known whether an answer is among five hits: AUROC and calibration
       error, with intervals; None if nothing has learned it, or questions have no or all answers.
   """
@@ -46,6 +48,7 @@ class Evaluation:
   scores: Mapping[str, Scores]
   missing: str = ""
   answerable: Mapping[str, tuple[float, tuple[float, float]]] | None = None
+  unlike: int = 0
 
   @property
   def figures(self) -> dict[str, dict[str, float]]:
@@ -81,7 +84,9 @@ class Evaluation:
       f"{name} {value:.3f} ({_to(interval, '.3f')})"
       for name, (value, interval) in (self.answerable or {}).items()
     )
-    known = known and f"an answer is among five, by hits.answerable: {known}"
+    if known:
+      known = f"an answer is among five, by hits.answerable: {known}"
+      known += f"; by the best score alone for {self.unlike} questions unlike those it learned from"
     return "\n".join([f"{number} questions", table, *filter(None, [known, self.missing])])
 
 
@@ -91,13 +96,15 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   search = functools.partial(snapshot.search, leave_out=True)
   for ranking in _RANKINGS if snapshot.embed else _RANKINGS[:1]:
     searches[ranking] = functools.partial(search, by=ranking)
-    if memory.records:
+    if len(memory):
       searches[ranking + _MEMORY] = functools.partial(search, by=ranking, memory=memory)
   if not os.path.isdir(path):
     asked = read_questions(path)
+    figures, unlike = answerable(snapshot, asked, memory)
     return Evaluation(
       scores={name: found_answers(by, asked) for name, by in searches.items()},
-      answerable=answerable(snapshot, asked, memory),
+      answerable=figures,
+      unlike=unlike,
     )
   tables = glob.glob(os.path.join(glob.escape(path), "qrels", "*"))
   tables = [t for t in tables if os.path.basename(t).startswith("test.")] or tables
@@ -120,18 +127,20 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
 
 def answerable(
   snapshot: Snapshot, questions: Sequence[Question], memory: Memory
-) -> dict[str, tuple[float, tuple[float, float]]] | None:
-  """Returns how well it is known whether an answer is among five; see `Evaluation`."""
-  model, probabilities, happened = snapshot.answerability, [], []
-  if model is None or not model.is_of(snapshot.commit.settings, None):
-    return None
+) -> tuple[dict[str, tuple[float, tuple[float, float]]] | None, int]:
+  """Returns how well it is known whether an answer is among five, and `unlike` of `Evaluation`."""
+  model, probabilities, happened, unlike = snapshot.answerability, [], [], 0
+  if model is None or not model.is_of(snapshot, None) or model.is_stale(snapshot):
+    return None, 0
   for question in questions:
-    hits, features = learned.search(snapshot, question.text, 5, memory=memory, leave_out=True)
+    hits, features, _ = learned.search(snapshot, question.text, 5, memory=memory, leave_out=True)
     has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
     happened.append(any(has))
     probabilities.append(model.probability(features, len(hits)))
+    unlike += not model.knows(features)
   both = {*happened} == {True, False}
-  return resampling.calibration(np.array(probabilities), np.array(happened)) if both else None
+  figures = resampling.calibration(np.array(probabilities), np.array(happened)) if both else None
+  return figures, unlike
 
 
 def ranked(search: Search, query: Question) -> dict[str, float]:
@@ -149,12 +158,24 @@ def ranked(search: Search, query: Question) -> dict[str, float]:
     depth *= 4
 
 
-def found_answers(search: Search, questions: Sequence[Question]) -> Scores:
-  """Returns for which questions one of the best passages has an answer, as recall@k."""
+def found_answers(
+  search: Search,
+  questions: Sequence[Question],
+  *,
+  names: Callable[[Question, Hit], bool] | None = None,
+) -> Scores:
+  """Returns for which questions one of the best passages has an answer, as recall@k.
+
+  Args:
+    names: Tells whether a passage names what a question is about, as it has to where many of the
+      best passages have an answer.
+  """
   found_at = np.full(len(questions), np.inf)
   for i, question in enumerate(questions):
     hits = search(question.text, max(_RECALL_AT))
-    has_answer = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
+    has_answer = [occurs(hit.text, question.answers, regex=question.regex) for hit in hits]
+    if names is not None and sum(has_answer) > _COMMON:
+      has_answer = [has and names(question, hit) for has, hit in zip(has_answer, hits, strict=True)]
     found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
   return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}
 

@@ -21,7 +21,7 @@ from absl import logging
 
 from realm_jax.foundations import object_store, plain_files
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
-from realm_jax.knowledge_base import commits, text_encoders, use_memory
+from realm_jax.knowledge_base import commits, memory_file, text_encoders, use_memory
 from realm_jax.knowledge_base.edit import STAGED, Edit, Embedder, due
 from realm_jax.knowledge_base.learned import Adapter, Answerability
 from realm_jax.knowledge_base.segment import Segment
@@ -93,7 +93,7 @@ class Folder:
       if self.given is None:
         raise ValueError(f"{path} was made with another encoder than the directory {encoder}")
       self.encoder(name)
-    self.memory = use_memory.MemoryFile(self.path)
+    self.memory = memory_file.MemoryFile(self.path)
 
   def newest(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""
@@ -165,12 +165,13 @@ class Folder:
         with contextlib.suppress(OSError):  # such as of a full disk
           commits.remove_unnamed(self.path)
         raise
+      deleted = edit.deleted
       while groups := due(before := self.newest()):
         edit = Edit(self.path, before)
         for numbers in groups:
           edit.merge(numbers)
         edit.commit()
-      self.memory.drop_missing(self.newest())
+      self.memory.drop_missing(self.newest(), deleted)
 
   def _open(self, before: Snapshot | None = None) -> Snapshot:
     """Opens the newest commit; segments that are open stay so."""
@@ -197,7 +198,7 @@ class Folder:
       embed=(lambda text: self.encoder(used.encoder).question(text)) if used.encoder else None,
       adapt=Adapter.open(self.path, used.adapter) if used.adapter else None,
       answerability=Answerability.open(self.path, used.answerability)
-      if used.answerability
+      if used.answerability and not object_store.is_remote(self._source)
       else None,
     )
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+")
 _WIDTH = 96
 _DOUBTED = 10  # unknown numbers that are named
+_NAMED = 5  # past questions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,19 @@ class Hit:
   remembered: str = ""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Earned:
+  """How far past questions move passages for a question like them, and why.
+
+  Attributes:
+    strength: Between 0 and 0.8, as a share of the distance of the best score from the mean.
+    questions: Past questions that it would have helped, those that count most first.
+  """
+
+  strength: float = 0.0
+  questions: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Hits(Sequence[Hit]):
   """The passages found for a question, best first.
@@ -44,17 +58,19 @@ class Hits(Sequence[Hit]):
       words that they have.
     answerable: The probability that an answer is among the best passages, of at most 20, also where
       it is too low to return them; None if nothing has learned it.
+    earned: How far past questions moved passages, if the search was asked to explain itself.
   """
 
   question: str
   found: tuple[Hit, ...]
   is_asked: Callable[[str], bool] = dataclasses.field(repr=False, compare=False)
   answerable: float | None = None
+  earned: Earned | None = None
 
   def __reduce__(self):
     words = {word for hit in self.found for word in _WORD.findall(f"{hit.title} {hit.text}")}
     asked = frozenset(filter(self.is_asked, words))
-    return type(self), (self.question, self.found, asked.__contains__, self.answerable)
+    return type(self), (self.question, self.found, asked.__contains__, self.answerable, self.earned)
 
   def __len__(self) -> int:
     return len(self.found)
@@ -70,6 +86,10 @@ class Hits(Sequence[Hit]):
     lines = [line for hit in self.found for line in self._lines(hit, mark)] or ["(nothing found)"]
     if self.answerable is not None:
       lines.append(f"(an answer is among the best with p = {self.answerable:.2f})")
+    if self.earned is not None:
+      helped = "; ".join(textwrap.shorten(one, _WIDTH) for one in self.earned.questions[:_NAMED])
+      why = f", which would have helped: {helped}" if helped else ""
+      lines.append(f"(similar questions move passages by {self.earned.strength:g}{why})")
     return "\n".join(lines)
 
   def _lines(self, hit: Hit, mark: Callable[[str], str]) -> Iterator[str]:

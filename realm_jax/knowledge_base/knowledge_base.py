@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import commits, folder, generation, use_memory
+from realm_jax.knowledge_base import commits, feedback, folder, generation
 from realm_jax.knowledge_base.columns import Where
 from realm_jax.knowledge_base.edit import Changes, listed
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits, check_question
 from realm_jax.knowledge_base.learned import find
+from realm_jax.knowledge_base.past_questions import PastQuestion
 from realm_jax.knowledge_base.texts import TextReader, Texts
-from realm_jax.knowledge_base.use_memory import PastQuestion
 from realm_jax.text.languages import choose_languages
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ class KnowledgeBase:
     exact: bool = False,
     by: commits.Ranking | None = None,
     min_answerable: float | None = None,
+    explain: bool = False,
   ) -> Hits:
     """Finds the best passages.
 
@@ -162,6 +163,7 @@ class KnowledgeBase:
         the same passages (docs/results/speed.md).
       by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
       min_answerable: Returns nothing if `hits.answerable`, which `train` learns, is lower.
+      explain: Whether `hits.earned` says how far past questions moved passages, and why.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -172,9 +174,8 @@ class KnowledgeBase:
       ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
         an encoder that is needed is missing, or what `min_answerable` needs was not learned.
     """
-    return find(
-      self._folder, question, k, where=where, by=by, exact=exact, min_answerable=min_answerable
-    )
+    search = functools.partial(find, self._folder, question, k, where=where, by=by, exact=exact)
+    return search(min_answerable=min_answerable, explain=explain)
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""
@@ -246,10 +247,11 @@ class KnowledgeBase:
     """Makes searches better, if measurement says so: learns from questions, or chooses what ranks.
 
     Questions are remembered, as `feedback` does. Then an adapter of their embeddings is trained,
-    and the encoder's own tower of questions; passages keep their embeddings. Either is used, alone
-    or fused with words, whichever is best, if among five passages it finds answers to more of the
-    questions that it did not learn from than memory alone, by a 95 % interval. From then on hits
-    know the probability that they have an answer.
+    and the encoder's own tower of questions; passages keep their embeddings. A fifth of the
+    questions is only asked, and what finds answers to more of them among five passages is used,
+    if it is shown to, and to find documents by their titles as before: adapter or tower, alone or
+    fused with words, another ranking, or a search without memory. From then on hits know the
+    probability that they have an answer.
 
     Without questions those that were fed back are learned from, if there are 100. Otherwise it
     chooses between words, the encoder and both. Titles have to find their documents, and sentences
@@ -270,19 +272,9 @@ class KnowledgeBase:
       ValueError: If there is no passage, questions are too few, or there are none and no encoder.
     """
     folder.check_writable(self.path)
-    from realm_jax.data.questions import read_questions
-    from realm_jax.knowledge_base import learning  # late, because they import JAX
+    from realm_jax.knowledge_base.choosing import choose  # late, because it imports JAX
 
-    found = (
-      learning.fed_back(self._folder) if questions is None else read_questions(os.fspath(questions))
-    )
-    if questions is not None or len(found) >= learning.FEWEST:
-      return learning.train(self._folder, found, seconds=60 * (30 if minutes is None else minutes))
-    if minutes is not None:
-      raise ValueError(f"minutes={minutes} would do nothing without questions")
-    if not self.commit.settings.encoder:
-      raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
-    return learning.choose_ranking(self._folder, create=type(self).create)
+    return choose(self._folder, questions=questions, minutes=minutes, create=type(self).create)
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.
@@ -391,13 +383,14 @@ class KnowledgeBase:
     question: str,
     *,
     answer: str | Sequence[str] = (),
-    useful: use_memory.Passages = (),
-    not_useful: use_memory.Passages = (),
+    useful: feedback.Passages = (),
+    not_useful: feedback.Passages = (),
   ) -> PastQuestion:
-    """Remembers which passages answer a question; searches for questions like it rank them higher.
+    """Remembers which passages answer a question; the same question ranks them higher from now on.
 
-    The question, its embedding and what is given here are kept in the folder until `forget`, or
-    until the documents are deleted.
+    Questions like it do, too, as far as that would have helped past ones. The question, its
+    embedding and what is given here are kept in the folder until `forget`, or until the documents
+    are deleted.
 
     Args:
       answer: The answer, or several right ones. The best passage that has one counts as useful.
@@ -411,12 +404,13 @@ class KnowledgeBase:
 
     Raises:
       DirectoryInUseError: If another process writes.
-      ValueError: If nothing is said, or there is no such document. Nothing is remembered.
+      ValueError: If nothing is said, or of one passage that it was useful and was not, or there is
+        no such document. Nothing is remembered.
     """
     check_question(question)
     folder.check_writable(self.path)
     with folder.lock(self.path, new=False):
-      remember = functools.partial(use_memory.remember, self._folder.memory, self._folder.newest())
+      remember = functools.partial(feedback.remember, self._folder.memory, self._folder.newest())
       return remember(question, answer=answer, useful=useful, not_useful=not_useful)
 
   def past_questions(self, *, first: int = 0, count: int = 50) -> list[PastQuestion]:

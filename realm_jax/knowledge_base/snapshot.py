@@ -6,8 +6,8 @@ import functools
 import heapq
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever, kth_best
 from realm_jax.index.cells import Moments
-from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.columns import Column, Where, selects_missing
 from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
-from realm_jax.knowledge_base.hits import Hit
+from realm_jax.knowledge_base.hits import Earned, Hit
+from realm_jax.knowledge_base.past_questions import JudgedPassage
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.texts import beginning
 from realm_jax.knowledge_base.use_memory import Memory
@@ -40,6 +40,14 @@ class Place:
 
   segment: int
   row: int
+
+
+class Scored(NamedTuple):
+  """Passages and their scores; the spread is the distance of the best one from the mean."""
+
+  rows: np.ndarray
+  scores: np.ndarray
+  spread: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,7 +222,17 @@ class Snapshot:
   def _columns(self) -> dict[str, Column]:
     return {}
 
-  def search(
+  @functools.cached_property
+  def judged_rows(self) -> dict[JudgedPassage, int]:
+    """Rows of judged passages that were looked for, and -1 for those that are not there."""
+    return {}
+
+  def search(self, question: str, k: int, **conditions: Any) -> list[Hit]:
+    """Returns the best passages, best first; see `ranked`."""
+    hits, _ = self.ranked(question, k, **conditions)
+    return hits
+
+  def ranked(
     self,
     question: str,
     k: int,
@@ -225,8 +243,8 @@ class Snapshot:
     memory: Memory | None = None,
     leave_out: bool = False,
     question_E: np.ndarray | None = None,
-  ) -> list[Hit]:
-    """Returns the best passages, best first; see `KnowledgeBase.search`.
+  ) -> tuple[list[Hit], Earned]:
+    """Returns the best passages, best first, and how far similar past questions moved them.
 
     Args:
       memory: Past questions, which move passages; None for none.
@@ -237,31 +255,72 @@ class Snapshot:
       ranked = " or ".join(RANKINGS) if self.embed else "words"
       raise ValueError(f"by={by!r:.60}; this knowledge base ranks by {ranked}")
     if not self.segments:
-      return []
-    by = by or self.commit.settings.ranking
-    if not self.embed or by == "words":
+      return [], Earned()
+    by = (by or self.commit.settings.ranking) if self.embed else "words"
+    if self.embed is None or by == "words":
       question_E = None
     elif question_E is None:
       question_E = self.embed(question)
-    best = functools.partial(self.best, question, by=by, exact=exact, question_E=question_E)
-    matching, lifts = self.matching(where or {}), {}
-    if memory is not None:
-      lifts = memory.lifts(question, self, question_E=question_E, leave_out=leave_out)
-    rows, scores = found = best(k + len(lifts), matching=matching)
-    if lifts:
-      mean = 0.0
-      if by == "encoder" and question_E is not None:
-        mean = float(self._mean_E @ self.adapted(question_E))
-      rows, scores = use_memory.moved(self, found, lifts, best=best, matching=matching, mean=mean)
+    lifts, earned, recall = {}, Earned(), None
+    if memory:
+      recall = memory.recall(question, self, by=by, question_E=question_E, leave_out=leave_out)
+      lifts = recall.lifts(self, strength=1.0)
+    found = self.scored(
+      question,
+      k,
+      matching=self.matching(where or {}),
+      by=by,
+      exact=exact,
+      question_E=question_E,
+      also=lifts,
+    )
+    rows, scores = found.rows, found.scores
+    if recall and lifts:
+      earned = recall.earned(found.spread)
+      lifts = recall.lifts(self, strength=earned.strength)
+      share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
+      scores = (scores + found.spread * share_R).astype(scores.dtype)
+      if by == "words":  # those that share no word with the question were found only to be moved
+        rows, scores = rows[kept := (scores > 0) | (share_R < 0)], scores[kept]
 
     places = []
     for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
       place, number = self.place(row)
       places.append((-score, self.id(place), number, place, row))
-    return [
+    hits = [
       self._hit(place, number, id, -score, lifts[row].question if row in lifts else "")
       for score, id, number, place, row in heapq.nsmallest(k, places, key=lambda one: one[:3])
     ]
+    return hits, earned
+
+  def scored(
+    self,
+    question: str,
+    k: int,
+    *,
+    matching: Matching | None = None,
+    by: Ranking,
+    exact: bool = False,
+    question_E: np.ndarray | None = None,
+    also: Collection[int] = (),
+  ) -> "Scored":
+    """Returns the best passages, at least k other than some rows, and these."""
+    moved = np.array(sorted(also), np.intp)
+    if matching is not None:
+      moved = moved[matching(moved)]
+    rows, scores = self.best(
+      question,
+      k + len(moved),
+      matching=matching,
+      by=by,
+      exact=exact,
+      question_E=question_E,
+      also=moved,
+    )
+    mean = 0.0
+    if by == "encoder" and question_E is not None and len(moved):
+      mean = float(self._mean_E @ self.adapted(question_E))
+    return Scored(rows, scores, spread=float(scores.max(initial=mean)) - mean or 1.0)
 
   def best(
     self,
@@ -272,23 +331,26 @@ class Snapshot:
     by: Ranking | None = None,
     exact: bool = False,
     question_E: np.ndarray | None = None,
+    also: np.ndarray = np.zeros(0, np.intp),
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the best k passages and of those that score as the k-th, with scores.
 
     Args:
       by: What to rank by; None takes that of the settings. Without an encoder there are only words.
+      also: Other rows, ascending, that are live and match.
     """
     if not self.segments:
       return np.zeros(0, np.intp), np.zeros(0, np.float32)
     by = by or self.commit.settings.ranking
     if self.embed is None or by == "words":
-      return self._bm25.best(question, k, matching=matching)
+      return self._bm25.best(question, k, matching=matching, also=also)
     question_E = self.adapted(self.embed(question) if question_E is None else question_E)
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
     of_words = fusion.Spread.of(words_N[matched])  # the others have 0
     by_words = matched if matching is None else matched[matching(matched)]
     by_words = by_words[_best_rows(words_N[by_words], _BY_WORDS)]
+    compared = np.union1d(by_words, also)
     spread, scanned, near = fusion.Spread.of(np.zeros(0)), [], []
     spans = itertools.pairwise(self._firsts)
     for segment, (first, end), moments in zip(self.segments, spans, self._moments, strict=True):
@@ -296,11 +358,11 @@ class Snapshot:
         scanned.append((np.arange(first, end), segment.inner_products(question_E)))
       else:
         spread = spread.plus(moments.spread(question_E))
-        also = by_words[(by_words >= first) & (by_words < end)] - first
+        others = compared[(compared >= first) & (compared < end)] - first
         here = matching and (lambda rows, first=first: matching(rows + first))
         live_N = self.live_N[first:end]
         rows, products = segment.cells.search(
-          question_E, k, live_N=live_N, matching=here, also=also
+          question_E, k, live_N=live_N, matching=here, also=others
         )
         near.append((rows + first, products))
     rows, scores = _joined(scanned)
@@ -314,6 +376,8 @@ class Snapshot:
       # Rounded, so that ties do not depend on the order in which terms were added.
       scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
     best = _best_rows(scores, k)
+    if len(also):
+      best = np.union1d(best, np.flatnonzero(np.isin(rows, also)))
     return rows[best], scores[best]
 
   @functools.cached_property
@@ -353,6 +417,9 @@ class Snapshot:
 
   def id(self, place: Place) -> str:
     return self.segments[place.segment].ids[place.row]
+
+  def title(self, place: Place) -> str:
+    return self.segments[place.segment].titles[place.row]
 
   def place(self, passage: int) -> tuple[Place, int]:
     """Returns the document of a passage, and its number there."""

@@ -1,498 +1,336 @@
-"""What a knowledge base remembers of its use: past questions, and the passages that answered them.
+"""What a knowledge base remembers of its use: past questions, and what they make of a search.
 
 A passage that was useful for a question is lifted for questions like it, without any training:
 
-  score(x, z) + STRENGTH · spread(x) · max over past questions x' of closeness(x, x')
+  score(x, z) + spread(x) · max over past questions x' of strength(x, x') · closeness(x, x')
 
 x' are those that z was useful for; those that it was not useful for lower it likewise. Closeness is
-0 up to a similarity of THRESHOLD, and 1 for the same question. The spread is the distance of the
-best score from the mean. So one record, true or false, moves a passage by at most STRENGTH of that
-distance, and where no past question is similar, scores are the same to the bit.
+0 up to a similarity of THRESHOLD, and 1 for the same question; the spread is the distance of the
+best score from the mean. The same question has a strength of STRENGTH. Others earn theirs: it is
+the one that would have served the past questions nearest to x best, each asked without what is
+known of itself (`trials.py`), or 0. So one record, true or false, moves a passage by at most
+STRENGTH of that distance, and where no past question is similar, scores are the same to the bit.
 """
 
 import base64
-import collections
 import dataclasses
-import glob
-import hashlib
-import json
-import math
-import os
+import functools
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from absl import logging
 
-from realm_jax.data.answers import occurs
-from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
-from realm_jax.knowledge_base.hits import Hit, is_blank
+from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.hits import Earned
+from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion, digest, normalized
+from realm_jax.knowledge_base.question_similarity import Column, Words
 
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.snapshot import Snapshot
 
 FILE = "memory.jsonl"
-_PRIVATE = 0o600  # what somebody asked is nobody else's business
-STRENGTH = 0.8
+STRENGTH = 0.8  # of the same question
+STRENGTHS = (0.05, 0.1, 0.2, 0.4, STRENGTH)  # of others
 THRESHOLD = 0.6
 _CONSIDERED = 100  # past questions of a search, the most similar ones
-_READ = 200  # passages, the best of a question, among which one with its answer is looked for
-_SPARE_LINES = 1000  # that are replaced by later ones, before a file is written anew
-# A hit, the id of a document whose best passage is meant, or that with the place of another.
-Passage = Hit | str | tuple[str, int]
-Passages = Passage | Iterable[Passage]
-_WRONG = (ValueError, TypeError, LookupError, AttributeError)  # of a line that is no record
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JudgedPassage:
-  """A passage that was useful or not.
-
-  Attributes:
-    id: The document that it is of.
-    passage: Its place in the document, from 0.
-    digest: Of its text; it is not meant once it has another one.
-  """
-
-  id: str
-  passage: int
-  digest: str
-
-  @classmethod
-  def of(cls, hit: Hit) -> "JudgedPassage":
-    """Returns the passage of a hit."""
-    return cls(id=hit.id, passage=hit.passage, digest=_digest(hit.text))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PastQuestion:
-  """A question that was asked, and what was said about it.
-
-  Attributes:
-    answers: Answers that were given; passages need not have them.
-    regex: Whether the answers are regular expressions.
-    time: When, in seconds since 1970.
-    encoder: Name of the model of the embedding.
-    embedding: Of the question: float16, in base 64.
-  """
-
-  question: str
-  useful: tuple[JudgedPassage, ...] = ()
-  not_useful: tuple[JudgedPassage, ...] = ()
-  answers: tuple[str, ...] = ()
-  regex: bool = False
-  time: float = 0.0
-  encoder: str = dataclasses.field(default="", repr=False)
-  embedding: str = dataclasses.field(default="", repr=False)
-
-  @property
-  def key(self) -> str:
-    """What it has in common with the same question in other letters and spaces."""
-    return _normalized(self.question)
-
-  @property
-  def summary(self) -> dict[str, Any]:
-    """What was said, as JSON has it."""
-    return {
-      "question": self.question,
-      "answers": self.answers,
-      "useful": [[one.id, one.passage] for one in self.useful],
-      "not_useful": [[one.id, one.passage] for one in self.not_useful],
-      "time": self.time,
-    }
-
-  def after(self, before: "PastQuestion | None") -> "PastQuestion":
-    """Returns it with what was said before, unless it says something else."""
-    if before is None:
-      return self
-    new = {*self.useful, *self.not_useful}
-    return dataclasses.replace(
-      self,
-      useful=(*self.useful, *(one for one in before.useful if one not in new)),
-      not_useful=(*self.not_useful, *(one for one in before.not_useful if one not in new)),
-      answers=self.answers or before.answers,
-      regex=self.regex if self.answers else before.regex,
-    )
-
-  def with_embedding(self, encoder: str, question_E: np.ndarray) -> "PastQuestion":
-    """Returns it with the embedding of the question."""
-    content = base64.b64encode(question_E.astype("<f2").tobytes()).decode()
-    return dataclasses.replace(self, encoder=encoder, embedding=content)
+# A strength is earned from the nearest trials, of which there have to be some.
+_NEAREST, _FEWEST = 30, 10
+_NEAR, _SURER, _LEAST = 0.2, 0.1, 1e-3
+_CHANGED = 0.2  # share of the passages, after which trials are stale
 
 
 class Lift(NamedTuple):
-  """How far a passage is moved, between -1 and 1, and the question that it was useful for."""
+  """How far a passage is moved, as a share of the spread, and the question it was useful for."""
 
   share: float
   question: str = ""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+  """What the memory of other questions would have made of a past one.
+
+  Attributes:
+    gains: By ranking, what each of STRENGTHS would have gained, and the spread of the search.
+    num_questions: Past questions when it was made.
+    num_passages: Passages when it was made.
+  """
+
+  gains: dict[str, tuple[float, ...]]
+  num_questions: int
+  num_passages: int
+
+
+class _Columns:
+  """What is known of all questions that were ever remembered, row by row."""
+
+  def __init__(self):
+    self.records: list[PastQuestion] = []
+    self.rows: dict[str, int] = {}  # of the newest record of each key
+    self.of_document: dict[str, list[int]] = {}
+    self.useful = Column(dtype=bool, fill=False)
+    self.tested = Column((2,), dtype=int, fill=0)  # numbers of questions and passages
+    self.trials: dict[str, Column] = {}  # gains, and the spread; 0 without a trial
+    self.removed: list[int] = []
+    self._vectors: dict[str, tuple[Column, Column]] = {}  # of length 1, and their lengths
+    self._words: dict[tuple[str, ...], Words] = {}
+    self.lock = threading.Lock()
+
+  def add(self, record: PastQuestion) -> int:
+    row = len(self.records)
+    if record.embedding:
+      vector_E = np.frombuffer(base64.b64decode(record.embedding), "<f2")
+      self._set_vector(record.encoder, row, vector_E.astype(np.float32))
+    self.records.append(dataclasses.replace(record, embedding=""))
+    self.useful[row] = bool(record.useful)
+    self.tested[row] = 0
+    for column in self.trials.values():
+      column[row] = 0
+    for one in record.judged:
+      self.of_document.setdefault(one.id, []).append(row)
+    self.rows[record.key] = row
+    return row
+
+  def _set_vector(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
+    if encoder not in self._vectors:
+      column = Column((len(vector_E),), dtype=np.float32, fill=0)
+      self._vectors[encoder] = column, Column(dtype=np.float32, fill=-1)
+    length = np.linalg.norm(vector_E)
+    vectors, lengths = self._vectors[encoder]
+    vectors[row], lengths[row] = vector_E / (length or 1), length
+
+  def vectors(self, snapshot: "Snapshot", live_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the embeddings `[N, E]` of questions at length 1, and their lengths."""
+    name, embed, number = snapshot.commit.settings.encoder, snapshot.embed, len(live_N)
+    assert embed is not None, "a question was embedded"
+    with self.lock:
+      known_N = self._vectors[name][1].first(number) >= 0 if name in self._vectors else ~live_N
+      for row in np.flatnonzero(live_N & ~known_N).tolist():
+        vector_E = embed(self.records[row].question).astype(np.float16)  # as it is written
+        self._set_vector(name, row, vector_E.astype(np.float32))
+      vectors, lengths = self._vectors[name]
+      return vectors.first(number), lengths.first(number)
+
+  def by_words(self, question: str, snapshot: "Snapshot") -> np.ndarray:
+    """Returns the similarity `[N]` of a question to all others."""
+    with self.lock:
+      words = self._words.setdefault(snapshot.languages, Words())
+      for record in self.records[words.num_added :]:
+        words.add(snapshot.terms(record.question))
+      for row in self.removed[words.num_removed :]:
+        words.remove(row)
+      return words.similarity(snapshot.terms(question))
+
+
 class Memory:
   """The past questions of a knowledge base at one time; safe to use from several threads.
 
-  Args:
-    records: Past questions by their keys.
-    known: What was computed for them: embeddings by the name of the encoder and the key, words by
-      "" and the key. What is missing is added.
+  One that follows from another shares all with it but which questions are remembered.
   """
 
-  def __init__(self, records: Mapping[str, PastQuestion], known: dict[tuple[str, str], Any]):
-    self.records = records
-    self._places = {key: place for place, key in enumerate(records)}
-    self._known = known
-    self._words: _Words | None = None
-    self._embedded: dict[str, np.ndarray] = {}
+  def __init__(self, records: Iterable[PastQuestion] = ()):
+    self._columns, self._live_N = _Columns(), np.zeros(0, bool)
+    self._live_N = self.changed(records)._live_N
 
-  def lifts(
+  def changed(self, records: Iterable[PastQuestion], *, gone: Iterable[str] = ()) -> "Memory":
+    """Returns the memory with questions in place of the same ones; this is the newest one."""
+    columns, after, dead = self._columns, Memory.__new__(Memory), []
+    with columns.lock:
+      for key in gone:
+        dead.append(columns.rows.pop(key))
+      for record in records:
+        if (before := columns.rows.pop(record.key, None)) is not None:  # the newest is the last
+          dead.append(before)
+        columns.add(record)
+      columns.removed += dead
+      after._columns, after._live_N = columns, np.ones(len(columns.records), bool)
+    after._live_N[: len(self._live_N)] = self._live_N
+    after._live_N[dead] = False
+    return after
+
+  def __len__(self) -> int:
+    return int(np.count_nonzero(self._live_N))
+
+  @functools.cached_property
+  def records(self) -> Mapping[str, PastQuestion]:
+    """Past questions by their keys, the newest last."""
+    records = (self._columns.records[row] for row in np.flatnonzero(self._live_N).tolist())
+    return {record.key: record for record in records}
+
+  def get(self, key: str) -> PastQuestion | None:
+    """Returns a past question."""
+    row = self._row(key)
+    return None if row is None else self._columns.records[row]
+
+  def _row(self, key: str) -> int | None:
+    row = self._columns.rows.get(key)
+    return row if row is not None and row < len(self._live_N) and self._live_N[row] else None
+
+  def embedding(self, key: str, snapshot: "Snapshot") -> np.ndarray | None:
+    """Returns the embedding of a past question; None without an encoder."""
+    if snapshot.embed is None or (row := self._row(key)) is None:
+      return None
+    vectors_NxE, lengths_N = self._columns.vectors(snapshot, self._live_N)
+    return vectors_NxE[row] * lengths_N[row]
+
+  def about(self, documents: Iterable[str]) -> list[PastQuestion]:
+    """Returns the questions for which passages of some documents were judged."""
+    rows = {row for id in documents for row in self._columns.of_document.get(id, ())}
+    return [self._columns.records[row] for row in sorted(rows) if self._live_N[row]]
+
+  @property
+  def documents(self) -> Collection[str]:
+    """Documents of which passages were judged, and maybe some of which they no longer are."""
+    return self._columns.of_document.keys()
+
+  def add_trial(self, key: str, trial: Trial) -> None:
+    """Keeps what a trial has shown of a past question."""
+    if (row := self._row(key)) is None:
+      return
+    for ranking, gains in trial.gains.items():
+      column = Column((len(STRENGTHS) + 1,), dtype=float, fill=0)
+      self._columns.trials.setdefault(ranking, column)[row] = gains
+    self._columns.tested[row] = trial.num_questions, trial.num_passages
+
+  def trial(self, key: str) -> Trial | None:
+    """Returns the trial of a past question, if there was one."""
+    row = self._row(key)
+    if row is None or not (tested := self._columns.tested.first(row + 1)[row]).any():
+      return None
+    gains = {by: tuple(of.first(row + 1)[row].tolist()) for by, of in self._columns.trials.items()}
+    return Trial(gains=gains, num_questions=int(tested[0]), num_passages=int(tested[1]))
+
+  def untested(self, num_passages: int, count: int | None = None) -> list[PastQuestion]:
+    """Returns questions without a trial, then those whose trial is stale, oldest first.
+
+    That is so with twice or half as many questions, or if the passages changed by a fifth.
+    """
+    tested_Nx2 = self._columns.tested.first(number := len(self._live_N))
+    then_N, now = tested_Nx2[:, 0], len(self)
+    passages_N = np.abs(tested_Nx2[:, 1] - num_passages) > _CHANGED * tested_Nx2[:, 1]
+    stale_N = (now >= 2 * then_N) | (2 * now <= then_N) | passages_N
+    rows = np.flatnonzero(self._live_N & self._columns.useful.first(number) & stale_N)
+    rows = rows[np.argsort(then_N[rows], kind="stable")][:count]
+    return [self._columns.records[row] for row in rows.tolist()]
+
+  def recall(
     self,
     question: str,
     snapshot: "Snapshot",
     *,
+    by: Ranking,
     question_E: np.ndarray | None = None,
     leave_out: bool = False,
-  ) -> dict[int, Lift]:
-    """Returns the passages of a snapshot that are moved for a question, by their rows.
+  ) -> "Recall":
+    """Returns what is remembered of questions like one.
 
     Args:
+      by: What ranks.
       question_E: Its embedding, which tells what is similar; None compares words.
       leave_out: Whether what is known of this very question is left out, as when measuring.
     """
-    if not self.records:
-      return {}
-    similarity_Q = self.similarity(question, snapshot, question_E)
-    closeness_Q = (similarity_Q - THRESHOLD) / (1 - THRESHOLD)
-    same = self._places.get(_normalized(question))
+    if not len(self):
+      similarity_N = np.zeros(len(self._live_N))
+    elif question_E is None:
+      similarity_N = self._columns.by_words(question, snapshot)[: len(self._live_N)]
+    else:
+      vectors_NxE, _ = self._columns.vectors(snapshot, self._live_N)
+      similarity_N = vectors_NxE @ (question_E / (np.linalg.norm(question_E) or 1))
+    similarity_N = np.where(self._live_N, similarity_N, -1)
+    same = self._row(normalized(question))
     if same is not None:
-      closeness_Q[same] = 0 if leave_out else 1
-    similar = np.flatnonzero(closeness_Q > 0)
-    similar = similar[np.argsort(-closeness_Q[similar], kind="stable")[:_CONSIDERED]]
-    records = [*self.records.values()] if len(similar) else []
+      similarity_N[same] = -1 if leave_out else 1
+    return Recall(
+      columns=self._columns, by=by, similarity_N=similarity_N, same=None if leave_out else same
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Recall:
+  """What is remembered of questions like one.
+
+  Attributes:
+    by: What ranks.
+    similarity_N: Of past questions; -1 of those that do not count.
+    same: The row of the very question.
+  """
+
+  columns: _Columns
+  by: Ranking
+  similarity_N: np.ndarray
+  same: int | None
+
+  def earned(self, spread: float) -> Earned:
+    """Returns how far similar questions move passages, and which past questions have shown it.
+
+    A trial counts by its similarity, and less if its search stood out less: where the best score
+    is far from the mean, memory has more to spoil than there.
+
+    Args:
+      spread: Distance of the best score from the mean.
+    """
+    if self.by not in self.columns.trials:
+      return Earned()
+    trials_NxS = self.columns.trials[self.by].first(len(self.similarity_N))
+    near = np.flatnonzero((self.similarity_N > _NEAR) & (trials_NxS[:, -1] > 0))
+    surer = np.maximum(0, np.log(max(spread, 1e-9) / trials_NxS[near, -1]))
+    weights = (self.similarity_N[near] - _NEAR) * np.exp(-((surer / _SURER) ** 2))
+    best = np.argsort(-weights, kind="stable")[:_NEAREST]
+    best = best[weights[best] > _LEAST]
+    if len(best) < _FEWEST:
+      return Earned()
+    gained_RxS = weights[best, None] * trials_NxS[near[best], :-1]
+    gained_S = gained_RxS.sum(axis=0)
+    chosen = int(gained_S.argmax())
+    if gained_S[chosen] <= 0:
+      return Earned()
+    gained = sorted(zip(-gained_RxS[:, chosen], near[best].tolist(), strict=True))
+    questions = tuple(self.columns.records[row].question for gain, row in gained if gain < 0)
+    return Earned(strength=STRENGTHS[chosen], questions=questions)
+
+  @property
+  def answered(self) -> np.ndarray:
+    """Which past questions have a useful passage, `[N]`."""
+    return self.columns.useful.first(len(self.similarity_N))
+
+  def lifts(self, snapshot: "Snapshot", *, strength: float) -> dict[int, Lift]:
+    """Returns the passages that are moved, by their rows, if similar questions have a strength."""
+    closeness_N = np.clip((self.similarity_N - THRESHOLD) / (1 - THRESHOLD), 0, 1)
+    similar = np.flatnonzero(closeness_N) if strength else np.zeros(0, int)
+    similar = similar[np.argsort(-closeness_N[similar], kind="stable")][:_CONSIDERED].tolist()
+    shares = {row: strength * float(closeness_N[row]) for row in similar if row != self.same}
+    if self.same is not None:
+      shares = {self.same: STRENGTH, **shares}
     lifted: dict[int, Lift] = {}
     lowered: dict[int, float] = {}
-    for place in similar.tolist():
-      past, close = records[place], min(float(closeness_Q[place]), 1.0)
-      for row in rows(snapshot, past.useful):
-        lifted.setdefault(row, Lift(close, past.question))
-      for row in rows(snapshot, past.not_useful):
-        lowered.setdefault(row, close)
+    records = [self.columns.records[row] for row in shares]
+    row_of = rows_of(snapshot, [one for record in records for one in record.judged])
+    for record, share in zip(records, shares.values(), strict=True):
+      for one in record.useful:
+        lifted.setdefault(row_of[one], Lift(share, record.question))
+      for one in record.not_useful:
+        lowered.setdefault(row_of[one], share)
     moved = {}
-    for row in lifted.keys() | lowered.keys():
+    for row in sorted((lifted.keys() | lowered.keys()) - {-1}):
       lift = lifted.get(row, Lift(0.0))
       if share := lift.share - lowered.get(row, 0.0):
         moved[row] = Lift(share, lift.question if share > 0 else "")
     return moved
 
-  def similarity(
-    self, question: str, snapshot: "Snapshot", question_E: np.ndarray | None
-  ) -> np.ndarray:
-    if question_E is None:
-      if self._words is None:
-        self._words = _Words(self._computed("", snapshot.terms))
-      return self._words.similarity(snapshot.terms(question))
-    encoder, embed = snapshot.commit.settings.encoder, snapshot.embed
-    assert embed is not None, "a question was embedded"
-    if encoder not in self._embedded:
-      past_QxE = np.stack(self._computed(encoder, lambda text: embed(text).astype(np.float16)))
-      self._embedded[encoder] = _unit(past_QxE.astype(np.float32))
-    return self._embedded[encoder] @ _unit(question_E)
 
-  def _computed(self, kind: str, compute: Callable[[str], Any]) -> list[Any]:
-    for key, past in self.records.items():
-      if (kind, key) not in self._known:
-        self._known[kind, key] = compute(past.question)
-    return [self._known[kind, key] for key in self.records]
-
-
-class _Words:
-  """Compares questions by their words: the cosine of vectors of inverse frequencies.
-
-  Args:
-    questions: The words of past questions, among which frequencies are counted.
-  """
-
-  def __init__(self, questions: Sequence[frozenset[str]]):
-    self._number = len(questions)
-    self._places: dict[str, list[int]] = collections.defaultdict(list)
-    for place, words in enumerate(questions):
-      for word in words:
-        self._places[word].append(place)
-    self._squares_Q = np.zeros(len(questions))
-    for word, places in sorted(self._places.items()):  # sums do not depend on hashes
-      self._squares_Q[places] += self._square(word)
-
-  def _square(self, word: str) -> float:
-    return math.log((self._number + 1) / (len(self._places.get(word, ())) + 0.5)) ** 2
-
-  def similarity(self, words: frozenset[str]) -> np.ndarray:
-    """Returns the similarity `[Q]` of a question to the past ones."""
-    products_Q, square = np.zeros(self._number), 0.0
-    for word in sorted(words):
-      products_Q[self._places.get(word, [])] += self._square(word)
-      square += self._square(word)
-    return products_Q / np.sqrt(np.maximum(square * self._squares_Q, 1e-12))
-
-
-class MemoryFile:
-  """The past questions in a folder; safe to use from several threads.
-
-  Each is a line of JSON, which counts until one with the same question follows. Lines are appended
-  and flushed to disk; one that a killed process left unfinished is passed over, and removed before
-  the next. Only who holds the lock of the folder may write.
-  """
-
-  def __init__(self, directory: str):
-    self._path = os.path.join(directory, FILE)
-    self._reading = threading.Lock()
-    self._read: tuple[tuple[int, int], int, int] | None = None  # file, size and time
-    self._file: IO[bytes] | None = None  # stays open, so that no other file gets its inode
-    self._forget()
-
-  def _forget(self) -> None:
-    if self._file is not None:
-      self._file.close()
-      self._file = None
-    self._end = self._num_lines = 0
-    self._known: dict[tuple[str, str], Any] = {}
-    self._memory = Memory({}, self._known)
-
-  def newest(self) -> Memory:
-    """Returns the newest memory."""
-    if self._stat() != self._read:
-      with self._reading:
-        now = self._stat()
-        if not now or not self._read or now[0] != self._read[0] or now[1] < self._end:
-          self._forget()
-        if now:
-          records = {**self._memory.records}
-          for record in self._lines():
-            records.pop(record.key, None)  # the newest is the last
-            records[record.key] = record
-          self._memory = Memory(records, self._known)
-        self._read = now
-    return self._memory
-
-  def _stat(self) -> tuple[tuple[int, int], int, int] | None:
-    try:
-      stat = os.stat(self._path)
-    except FileNotFoundError:
-      return None
-    return (stat.st_dev, stat.st_ino), stat.st_size, stat.st_mtime_ns
-
-  def _lines(self) -> Iterator[PastQuestion]:
-    """Yields the records after those that were read, as far as lines are whole."""
-    if self._file is None:
-      self._file = plain_files.open_plain(self._path)
-    size = os.fstat(self._file.fileno()).st_size - self._end
-    # Without a position, which forked processes would share.
-    lines = os.pread(self._file.fileno(), size, self._end).split(b"\n")
-    for line in lines[:-1]:
-      self._end += len(line) + 1
-      self._num_lines += 1
-      try:
-        record = json_fields.restored(PastQuestion, text_files.parse_json(line))
-        content = np.frombuffer(base64.b64decode(record.embedding), "<f2")
-        if record.key and len(content):
-          self._known[record.encoder, record.key] = content
-        yield dataclasses.replace(record, embedding="")
-      except _WRONG as error:
-        logging.warning("skipped a damaged line of %s: %s", self._path, error)
-
-  def write(self, records: Iterable[PastQuestion]) -> None:
-    """Adds past questions, in place of what was known of the same ones."""
-    memory, records = self.newest(), [*records]
-    if self._num_lines + len(records) > 2 * len(memory.records) + _SPARE_LINES:
-      self.replace({**memory.records, **{record.key: record for record in records}}.values())
-      return
-    with plain_files.open_plain(self._path, "ab", permissions=_PRIVATE) as file:
-      file.truncate(self._end)
-      file.write(b"".join(map(self._line, records)))
-      atomic_files.close(file)
-    if not self._read:
-      atomic_files.sync_directory(os.path.dirname(self._path))
-
-  def replace(self, records: Iterable[PastQuestion]) -> None:
-    """Writes past questions in place of all."""
-    folder, name = os.path.split(self._path)
-    for left in glob.glob(os.path.join(glob.escape(folder), f".{name}.*")):
-      os.unlink(left)  # by a killed process
-    content = b"".join(map(self._line, records))
-    if content:
-      atomic_files.write_bytes(self._path, content, mode=_PRIVATE)
-    elif self._stat():
-      os.unlink(self._path)
-      atomic_files.sync_directory(folder)
-
-  def forget(self, questions: Iterable[str]) -> int:
-    """Removes past questions, and returns how many they are; see `KnowledgeBase.forget`."""
-    records = self.newest().records
-    keys = {_normalized(question): question for question in questions}
-    if unknown := [question for key, question in keys.items() if key not in records]:
-      raise ValueError(f"no question {unknown[0]!r:.60} is remembered; none was forgotten")
-    self.replace(past for key, past in records.items() if key not in keys)
-    return len(keys)
-
-  def drop_missing(self, snapshot: "Snapshot") -> None:
-    """Removes what was said about documents that are gone."""
-    records = self.newest().records
-    ids = {one.id for past in records.values() for one in (*past.useful, *past.not_useful)}
-    places = zip(ids, snapshot.find([*ids]), strict=True)
-    if gone := {id for id, place in places if place is None}:
-      self.replace(filter(None, (_without(past, gone) for past in records.values())))
-
-  def _line(self, record: PastQuestion) -> bytes:
-    if record.encoder and not record.embedding and (record.encoder, record.key) in self._known:
-      record = record.with_embedding(record.encoder, self._known[record.encoder, record.key])
-    return json.dumps(json_fields.as_json(record)).encode() + b"\n"
-
-
-def moved(
-  snapshot: "Snapshot",
-  found: tuple[np.ndarray, np.ndarray],
-  lifts: Mapping[int, Lift],
-  *,
-  best: Callable[..., tuple[np.ndarray, np.ndarray]],
-  matching: Callable[[np.ndarray], np.ndarray] | None,
-  mean: float,
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns passages that were found and those that are moved, with their scores after that.
-
-  Args:
-    found: Rows of the best passages, and their scores.
-    best: `(k, matching=...)`, returns the same of other passages.
-    matching: Tells which of some passages are searched; None for all.
-    mean: The mean score of all passages.
-  """
-  rows, scores = found
-  lifted = np.array(sorted(lifts))
-  if matching is not None:
-    lifted = lifted[matching(lifted)]
-  if not len(lifted):
-    return found
-  # Some may not be among the best, or share no word with the question.
-  own = dict(zip(*best(len(lifted), matching=_among(snapshot, lifted)), strict=True))
-  spread = float(scores.max(initial=mean)) - mean or 1.0
-  after = [own.get(row, 0.0) + STRENGTH * spread * lifts[row].share for row in lifted.tolist()]
-  kept = ~np.isin(rows, lifted)
-  return np.append(rows[kept], lifted), np.append(scores[kept], np.array(after, scores.dtype))
-
-
-def remember(
-  memory: MemoryFile,
-  snapshot: "Snapshot",
-  question: str,
-  *,
-  answer: str | Sequence[str],
-  useful: Passages,
-  not_useful: Passages,
-) -> PastQuestion:
-  """Remembers what was said about a question, and returns it; see `KnowledgeBase.feedback`."""
-  several = isinstance(answer, Iterable) and not isinstance(answer, str)
-  answers: list[Any] = [*answer] if several else [answer]
-  if wrong := [one for one in answers if not isinstance(one, str)]:
-    raise ValueError(f"answer={wrong[0]!r:.60} is no text; nothing was remembered")
-  nothing = f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful"
-  if is_blank(question):
-    raise ValueError(nothing)
-  past = PastQuestion(
-    question=question,
-    useful=judged(snapshot, question, useful),
-    not_useful=judged(snapshot, question, not_useful),
-    answers=tuple(one for one in answers if not is_blank(one)),
-    time=time.time(),
-  )
-  if not (past.answers or past.useful or past.not_useful):
-    raise ValueError(nothing)
-  if past.answers:
-    past = answered(snapshot, past)
-  past = past.after(memory.newest().records.get(past.key))
-  if snapshot.embed is not None:
-    past = past.with_embedding(snapshot.commit.settings.encoder, snapshot.embed(question))
-  memory.write([past])
-  return past
-
-
-def judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
-  """Returns passages that are given as hits or by ids; see `KnowledgeBase.feedback`."""
-  hits = (_hit(snapshot, question, one) for one in _several(passages))
-  return tuple(dict.fromkeys(map(JudgedPassage.of, hits)))
-
-
-def answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
-  """Returns a past question with the best passage that has one of its answers, if there is one."""
-  best = (
-    JudgedPassage.of(hit)
-    for hit in snapshot.search(past.question, _READ)
-    if occurs(hit.text, past.answers, regex=past.regex)
-  )
-  return dataclasses.replace(past, useful=tuple(dict.fromkeys((*past.useful, *islice(best, 1)))))
-
-
-def _several(passages: Passages) -> Iterable[Passage]:
-  is_pair = isinstance(passages, tuple) and [*map(type, passages)] == [str, int]
-  one = is_pair or isinstance(passages, (str, int, Hit))
-  return cast(Iterable[Passage], (passages,) if one else passages)
-
-
-def _hit(snapshot: "Snapshot", question: str, passage: Passage) -> Hit:
-  number = text = None
-  if isinstance(passage, Hit):
-    id, number, text = passage.id, passage.passage, passage.text
-  elif isinstance(passage, tuple):
-    id, number = passage
-  else:
-    id = passage
-  (place,) = snapshot.find([id])
-  if place is None:
-    raise ValueError(f"there is no document {id!r:.60}; nothing was remembered")
-  rows = snapshot.rows_of(place)
-  if number is None:
-    best, _ = snapshot.best(question, 1, matching=_among(snapshot, rows))
-    return snapshot.hit(int(best[0]) if len(best) else rows[0])
-  if not 0 <= number < len(rows):
-    raise ValueError(f"document {id!r:.60} has {len(rows)} passages, not {number}; counted from 0")
-  hit = snapshot.hit(rows[number])
-  if text not in (None, hit.text):
-    raise ValueError(f"document {id!r:.60} has another text by now; nothing was remembered")
-  return hit
-
-
-def _among(snapshot: "Snapshot", rows: Sequence[int] | np.ndarray) -> Callable[[Any], np.ndarray]:
-  """Returns a condition that these passages alone satisfy."""
-  mask_N = np.zeros(len(snapshot.live_N), bool)
-  mask_N[rows] = True
-  return mask_N.__getitem__
-
-
-def rows(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> Iterator[int]:
-  """Yields the rows of passages that are there with the same text."""
-  for one, place in zip(passages, snapshot.find([one.id for one in passages]), strict=True):
+def rows_of(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> Mapping[JudgedPassage, int]:
+  """Returns the rows of passages that are there with the same text, and -1 for others."""
+  known = snapshot.judged_rows
+  new = [one for one in dict.fromkeys(passages) if one not in known]
+  for one, place in zip(new, snapshot.find([one.id for one in new]), strict=True):
     rows = snapshot.rows_of(place) if place else range(0)
-    for row in [*rows[one.passage : one.passage + 1], *rows]:
-      if _digest(snapshot.hit(row).text) == one.digest:
-        yield row
-        break
+    there = [*rows[one.passage : one.passage + 1], *rows]
+    known[one] = next((row for row in there if digest(snapshot.hit(row).text) == one.digest), -1)
+  return known
 
 
-def _without(past: PastQuestion, gone: set[str]) -> PastQuestion | None:
-  """Returns a past question without documents; None if nothing else was said about it."""
-  useful = tuple(one for one in past.useful if one.id not in gone)
-  not_useful = tuple(one for one in past.not_useful if one.id not in gone)
-  if (useful, not_useful) == ((), ()) != (past.useful, past.not_useful):
-    return None
-  return dataclasses.replace(past, useful=useful, not_useful=not_useful)
-
-
-def _normalized(question: str) -> str:
-  return " ".join(question.casefold().split())
-
-
-def _digest(text: str) -> str:
-  return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-  lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-  return vectors / np.where(lengths > 0, lengths, 1)
+def rows(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> list[int]:
+  """Returns the rows of those that are there with the same text."""
+  row_of = rows_of(snapshot, passages)
+  return [row_of[one] for one in passages if row_of[one] >= 0]

@@ -315,11 +315,18 @@ def _api(
 
   @router.get("/api/search", summary="The best passages; `where` has conditions on fields, as JSON")
   def search(
-    q: Text, k: Count = 5, where: Text = "{}", min_answerable: float | None = None
+    q: Text,
+    k: Count = 5,
+    where: Text = "{}",
+    min_answerable: float | None = None,
+    explain: bool = False,
   ) -> dict:
-    hits = base.search(q, k=k, where=columns.conditions(where), min_answerable=min_answerable)
+    hits = base.search(
+      q, k=k, where=columns.conditions(where), min_answerable=min_answerable, explain=explain
+    )
     found = [dataclasses.asdict(hit) for hit in hits]
-    return {"question": q, "hits": found, "answerable": hits.answerable}
+    why = {"earned": dataclasses.asdict(hits.earned)} if hits.earned else {}
+    return {"question": q, "hits": found, "answerable": hits.answerable, **why}
 
   @router.get("/api/answer", summary="An answer from passages, if there is a reader or a generator")
   def answered(q: Text, where: Text = "{}", min_answerable: float | None = None) -> dict:

@@ -122,8 +122,8 @@ def test_memory_is_measured_without_what_was_said_of_the_question_itself(collect
   assert base.search("zzz")[0].id == "fern"
   evaluation = base.evaluate(collection)
   assert evaluation.figures["words + memory"] == evaluation.figures["words"]
-  base.feedback("zzz of the", useful="fern")
-  base.feedback("tall forest", useful="oak")
+  for number in range(1, 12):  # they show each other what memory is worth
+    base.feedback("zzz" + number * "?", useful="fern")
   evaluation = base.evaluate(collection)
   assert evaluation.compare("words + memory")["recall@5"].difference == pytest.approx(1 / 3)
   assert "words + memory - words" in repr(evaluation)

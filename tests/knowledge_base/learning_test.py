@@ -2,14 +2,15 @@
 
 import dataclasses
 import json
+import zlib
 
 import numpy as np
 import pytest
 
 from realm_jax.data.questions import Question
-from realm_jax.knowledge_base import learning
+from realm_jax.knowledge_base import choosing, learning
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.learned import Adapter
+from realm_jax.knowledge_base.learned import Adapter, Seen
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 
@@ -72,19 +73,166 @@ def test_an_adapter_learns_how_questions_are_embedded(shifted, base):
   assert learning.adapt(shifted, questions[-2:], seconds=60) is None
 
 
+def write(path, asked):
+  path.write_text("\n".join(map(json.dumps, asked)))
+  return path
+
+
 def test_training_remembers_questions_and_goes_on_with_what_was_fed_back(base, tmp_path):
-  file = tmp_path / "questions.jsonl"
+  kinds = ("something", "about the something", "about")
   asked = [
     {"question": f"{kind} {n} of it all", "answer": WORDS[n]}
     for n in range(len(WORDS))
-    for kind in ("something", "about the something", "about")
+    for kind in kinds
   ]
-  file.write_text("\n".join(map(json.dumps, asked)))
-  choice = base.train(questions=file)
-  assert choice.chosen == "start"
-  assert choice.means["start"]["recall@5"] > choice.means["without memory"]["recall@5"]
+  choice = base.train(questions=write(tmp_path / "questions.jsonl", [*asked, *asked[:9]]))
+  assert choice.chosen == "start" and choice.means.keys() == {"start", "without memory"}
   past = base.past_questions(count=1000)
   assert len(past) == len(asked) and all(one.answers for one in past)
-  assert base.search("about 39 of it all", k=1)[0].id == WORDS[39]
+  assert base.search("ABOUT  39 of it all", k=1)[0].id == WORDS[39]
   assert base.train().means.keys() == choice.means.keys()
   assert len(base.past_questions(count=1000)) == len(asked)
+
+
+def test_questions_to_compare_by_were_not_learned_from(base, tmp_path):
+  questions = [
+    Question(id="", text=text, answers=(word,), regex=False)
+    for number, word in enumerate(WORDS)
+    for text in (f"who knows {word}", f"WHO  knows {word}", f"tell of {word}", f"none {number}")
+  ]
+  questions = choosing._distinct(questions)
+  assert len(questions) == 3 * len(WORDS)
+  snapshot = base._folder.newest()
+  past = {one.key: one for one in choosing._remembered(questions, snapshot)}
+  learned, asked = choosing._split(questions, past, Seen())
+  assert len(learned) + len(asked) == len(questions) and 10 < len(asked) < len(questions) / 2
+  passages = [{past[choosing._key(q)].useful for q in side} - {()} for side in (learned, asked)]
+  assert not passages[0] & passages[1], "questions for one passage are on one side"
+  some, others = choosing._split(questions[::-1][:90], past, Seen())
+  assert {*map(choosing._key, others)} <= {*map(choosing._key, asked)}, "the side stays the same"
+  seen = Seen().plus(choosing._key(q) for q in asked[:5])
+  again = choosing._split(questions, past, seen)
+  assert [*map(len, again)] == [len(learned), len(asked) - 5]
+  name = seen.write(base.path)
+  assert choosing._key(asked[0]) in Seen.open(base.path, name) and Seen().write(base.path) == ""
+
+
+def scattered(path, *, noise, words=""):
+  """Returns a base whose questions are embedded near their passages, as far as noise lets them."""
+
+  def draw(text):
+    return np.random.default_rng(zlib.crc32(text.encode())).normal(size=64)
+
+  def encode(texts):
+    names = [
+      next((w for w in text.split() if w.strip(".") in NAMES), "").strip(".") for text in texts
+    ]
+    asks = [text.startswith("ask") for text in texts]
+    return np.array(
+      [
+        draw(name) + (noise * draw(text) if is_asked else 0)
+        for name, text, is_asked in zip(names, texts, asks, strict=True)
+      ],
+      np.float32,
+    )
+
+  documents = [
+    {"id": name, "text": f"Of {name} {words} {NAMES[(7 * n + 3) % len(NAMES)] if words else ''}."}
+    for n, name in enumerate(NAMES)
+  ]
+  return KnowledgeBase.create(path, documents, language="en", encoder=encode)
+
+
+NAMES = [f"{a}{b}{c}x" for a in "bdfg" for b in "aeiou" for c in "klmnr"]
+
+
+def test_a_ranking_that_is_better_without_training_is_chosen_alone(tmp_path, monkeypatch):
+  monkeypatch.setattr(learning, "_ADAPTER_EPOCHS", 0)  # an adapter that does nothing
+  base = scattered(tmp_path / "kb", noise=0.1)
+  misled = [{"id": f"m{n}", "text": f"ask now and then {n} {n} {NAMES[n]}"} for n in range(100)]
+  base.add(misled)
+  asked = [
+    {"question": f"ask {name} now and then {n}", "answer": f"of {name}"}
+    for name in NAMES
+    for n in range(2)
+  ]
+  choice = base.train(questions=write(tmp_path / "questions.jsonl", asked))
+  assert {"start", "without memory", "start, words", "start, encoder"} < choice.means.keys()
+  assert choice.means["adapted"] == choice.means["start, encoder"]
+  assert choice.chosen in ("start", "start, encoder") and not base.commit.settings.adapter
+
+
+def test_what_is_said_and_forgotten_during_training_stays_so(base, monkeypatch):
+  for number in range(3):
+    for word in WORDS:
+      base.feedback(f"who knows {word} number {number}", useful=word)
+  other, compare = KnowledgeBase(base.path), choosing._compare
+
+  def meanwhile(*arguments):
+    other.forget(f"who knows {WORDS[0]} number 0")
+    other.feedback(f"who knows {WORDS[1]} number 0", not_useful=WORDS[1], useful=WORDS[2])
+    other.feedback("who came late", useful=WORDS[3])
+    return compare(*arguments)
+
+  monkeypatch.setattr(choosing, "_compare", meanwhile)
+  base.train()
+  past = {one.question: one for one in base.past_questions(count=1000)}
+  assert f"who knows {WORDS[0]} number 0" not in past and "who came late" in past
+  judged = past[f"who knows {WORDS[1]} number 0"]
+  assert [one.id for one in judged.useful] == [WORDS[2]]
+  assert [one.id for one in judged.not_useful] == [WORDS[1]]
+
+
+def test_where_memory_harms_the_base_does_without_and_says_so(base, tmp_path, monkeypatch):
+  asked = [{"question": f"{word} {n}", "answer": word} for n in range(3) for word in WORDS]
+  search = choosing.Candidate.search
+
+  def harmed(candidate, question, k):
+    return search(candidate, question, k)[: 0 if candidate.memory is not None else k]
+
+  monkeypatch.setattr(choosing.Candidate, "search", harmed)
+  choice = base.train(questions=write(tmp_path / "questions.jsonl", asked))
+  assert choice.chosen == "without memory" and not base.commit.settings.memory
+  assert len(base.past_questions(count=1000)) == len(asked)
+  assert not base.search(asked[0]["question"])[0].remembered
+  monkeypatch.undo()
+  base.train(questions=tmp_path / "questions.jsonl")
+  assert base.past_questions()
+
+
+def test_titles_that_are_no_longer_found_keep_a_candidate_out(base, tmp_path):
+  base.update([{"id": word, "title": word, "text": f"Something about {word}."} for word in WORDS])
+  snapshot = base._folder.newest()
+  asked = [Question(id="", text=f"{word} it", answers=(word,), regex=False) for word in WORDS]
+  start = choosing.Candidate(snapshot=snapshot, ranking="words", memory=None)
+
+  class Blind(choosing.Candidate):
+    def search(self, question, k):
+      return super().search(question if "it" in question.split() else "nothing", k)
+
+  class Poor(choosing.Candidate):
+    def search(self, question, k):
+      return super().search(question, k)[: 0 if "it" in question.split() else k]
+
+  fields = {"snapshot": snapshot, "ranking": "words", "memory": None}
+  candidates = {"start": Poor(**fields), "better": start, "blind": Blind(**fields)}
+  assert choosing._compare(candidates, asked).chosen == "better"
+  del candidates["better"]
+  choice = choosing._compare(candidates, asked)
+  assert choice.comparisons["blind"]["recall@5"].difference == 1 and choice.chosen == "start"
+
+
+@pytest.mark.parametrize(("number", "changed"), [(40, 0.25), (100, 0.1)])
+def test_nothing_better_is_seldom_taken_for_better(number, changed, monkeypatch):
+  draw, taken, trials = np.random.default_rng(0), 0, 150
+  monkeypatch.setattr(choosing, "_titles", lambda snapshot: [])
+  monkeypatch.setattr(choosing, "_naming", lambda snapshot, questions: None)
+  fields = {"snapshot": None, "ranking": "words", "memory": None}
+  candidates = {name: choosing.Candidate(**fields) for name in ("start", *"abcd")}
+  for _ in range(trials):
+    start = draw.random(number) < 0.5
+    found = [start, *(start ^ (draw.random(number) < changed) for _ in "abcd")]
+    of_each = iter([{"recall@5": one.astype(float)} for one in found])
+    monkeypatch.setattr(choosing, "found_answers", lambda *_, of=of_each, **__: next(of))
+    taken += choosing._compare(candidates, [None] * number).chosen != "start"
+  assert taken / trials <= 0.06

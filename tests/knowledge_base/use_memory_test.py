@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from realm_jax.knowledge_base import use_memory
+from realm_jax.knowledge_base import memory_file, use_memory
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base import tiny_models
 
@@ -86,7 +86,8 @@ def test_a_passage_that_was_not_useful_falls_by_as_much(base):
 
 
 def test_the_best_k_are_those_of_all(base):
-  base.feedback(ASKED, not_useful=base.search(ASKED, k=4), useful=["oak", "fern"])
+  found = base.search(ASKED, k=99)
+  base.feedback(ASKED, not_useful=found[:4], useful=found[-2:])
   every = base.search(ASKED, k=99)
   for k in range(1, len(every)):
     assert [*base.search(ASKED, k=k)] == [*every[:k]]
@@ -99,13 +100,52 @@ def test_questions_that_are_not_similar_score_the_same_to_the_bit(words):
   assert [scores(words, question) for question in questions] == before
 
 
-def test_words_that_few_questions_have_make_them_similar(words):
+TOPICS = [" ".join(f"{a}{b}{c}ng" for b in "aeiou" for c in "ls") for a in "bdfgklmp"]
+
+
+def of_topics(path, *, alike):
+  """Returns a base after twelve questions about each topic were fed back.
+
+  Questions about a topic have one answer, which words do not find, or each another.
+  """
+  documents = [
+    {"id": f"{topic[:2]} {n}", "text": f"{topic} number{n}."}
+    for topic in TOPICS
+    for n in "abcdefghijkl"
+  ]
+  documents += [{"id": f"all {topic[:2]}", "text": f"{topic} {'of all ' * 20}"} for topic in TOPICS]
+  made = KnowledgeBase.create(path, documents, language="en")
+  for n in "abcdefghijkl":
+    for topic in TOPICS:
+      useful = f"all {topic[:2]}" if alike else f"{topic[:2]} {n}"
+      made.feedback(f"who knows {topic} number{n}", useful=useful)
+  return made
+
+
+def test_similar_questions_move_passages_as_far_as_it_would_have_helped(tmp_path):
+  question = f"{TOPICS[3]} numberc"
+  alike = of_topics(tmp_path / "alike", alike=True)
+  hits = alike.search(question, k=3, explain=True)
+  assert hits[0].id == "all ga" and hits[0].remembered
+  assert hits.earned.strength in use_memory.STRENGTHS and len(hits.earned.questions) >= 10
+  assert TOPICS[3] in hits.earned.questions[0] and "similar questions move" in repr(hits)
+  assert alike.search("tall trees", explain=True).earned.strength == 0
+  assert alike.search(question).earned is None
+  opened = KnowledgeBase(alike.path).search(question, k=3, explain=True)
+  assert opened.earned == hits.earned and [*opened] == [*hits]
+
+  unlike = of_topics(tmp_path / "unlike", alike=False)
+  assert unlike.search(question, explain=True).earned.strength == 0
+  assert not any(hit.remembered for hit in unlike.search(question, k=60))
+
+
+def test_fewer_than_ten_trials_move_nothing(words):
   for name in ("alice", "bob", "carol"):
     words.feedback(f"which plant does {name} water", useful=PLANTS[0]["id"])
   words.feedback("which plant does dora water", useful="oak")
-  assert "oak" in {hit.id for hit in words.search("plants that dora waters", k=99)}
-  first = words.search("which plants that dora waters", k=99)
-  assert {hit.remembered for hit in first if hit.id == "oak"} == {"which plant does dora water"}
+  question = "which plants that dora waters"
+  assert "oak" not in {hit.id for hit in words.search(question, k=99)}
+  assert words.search("Which plant  does dora WATER", k=1)[0].id == "oak", "the same question"
 
 
 def test_a_passage_outside_of_where_stays_there(base):
@@ -183,6 +223,7 @@ def test_a_passage_with_another_text_is_not_meant(words):
     ({"useful": "elm"}, "'elm'"),
     ({"useful": ["oak", "elm"]}, "'elm'"),
     ({"not_useful": 7}, "7"),
+    ({"useful": "oak", "not_useful": ["fern", "oak"]}, "'oak'.*useful and not useful"),
   ],
 )
 def test_a_mistake_is_named_and_nothing_remembered(words, said, named):
@@ -239,7 +280,7 @@ def test_a_killed_process_loses_at_most_what_it_was_writing(words):
 
 
 def test_one_question_said_often_stays_one_line(words, monkeypatch):
-  monkeypatch.setattr(use_memory, "_SPARE_LINES", 4)
+  monkeypatch.setattr(memory_file, "_SPARE_LINES", 4)
   for number in range(20):
     words.feedback("question", useful="oak", answer=str(number))
   assert len(open(os.path.join(words.path, use_memory.FILE)).readlines()) < 10

@@ -1,0 +1,109 @@
+"""A question that was asked, and what was said about the passages that were found for it."""
+
+import base64
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from realm_jax.knowledge_base.hits import Hit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedPassage:
+  """A passage that was useful or not.
+
+  Attributes:
+    id: The document that it is of.
+    passage: Its place in the document, from 0.
+    digest: Of its text; it is not meant once it has another one.
+  """
+
+  id: str
+  passage: int
+  digest: str
+
+  @classmethod
+  def of(cls, hit: Hit) -> "JudgedPassage":
+    """Returns the passage of a hit."""
+    return cls(id=hit.id, passage=hit.passage, digest=digest(hit.text))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastQuestion:
+  """A question that was asked, and what was said about it.
+
+  Attributes:
+    answers: Answers that were given; passages need not have them.
+    regex: Whether the answers are regular expressions.
+    time: When, in seconds since 1970.
+    encoder: Name of the model of the embedding.
+    embedding: Of the question: float16, in base 64.
+  """
+
+  question: str
+  useful: tuple[JudgedPassage, ...] = ()
+  not_useful: tuple[JudgedPassage, ...] = ()
+  answers: tuple[str, ...] = ()
+  regex: bool = False
+  time: float = 0.0
+  encoder: str = dataclasses.field(default="", repr=False)
+  embedding: str = dataclasses.field(default="", repr=False)
+
+  @property
+  def key(self) -> str:
+    """What it has in common with the same question in other letters and spaces."""
+    return normalized(self.question)
+
+  @property
+  def judged(self) -> tuple[JudgedPassage, ...]:
+    """The passages that something was said about."""
+    return *self.useful, *self.not_useful
+
+  @property
+  def summary(self) -> dict[str, Any]:
+    """What was said, as JSON has it."""
+    return {
+      "question": self.question,
+      "answers": self.answers,
+      "useful": [[one.id, one.passage] for one in self.useful],
+      "not_useful": [[one.id, one.passage] for one in self.not_useful],
+      "time": self.time,
+    }
+
+  def after(self, before: "PastQuestion | None") -> "PastQuestion":
+    """Returns it with what was said before, unless it says something else."""
+    if before is None:
+      return self
+    new = {*self.judged}
+    return dataclasses.replace(
+      self,
+      useful=(*self.useful, *(one for one in before.useful if one not in new)),
+      not_useful=(*self.not_useful, *(one for one in before.not_useful if one not in new)),
+      answers=self.answers or before.answers,
+      regex=self.regex if self.answers else before.regex,
+    )
+
+  def without(self, gone: set[str]) -> "PastQuestion | None":
+    """Returns it without some documents; None if nothing else was said about it."""
+    useful = tuple(one for one in self.useful if one.id not in gone)
+    not_useful = tuple(one for one in self.not_useful if one.id not in gone)
+    if (useful, not_useful) == ((), ()) != (self.useful, self.not_useful):
+      return None
+    return dataclasses.replace(self, useful=useful, not_useful=not_useful)
+
+  def with_embedding(self, encoder: str, question_E: np.ndarray) -> "PastQuestion":
+    """Returns it with the embedding of the question."""
+    content = base64.b64encode(question_E.astype("<f2").tobytes()).decode()
+    return dataclasses.replace(self, encoder=encoder, embedding=content)
+
+
+def normalized(question: str) -> str:
+  """Returns what a question has in common with itself in other letters and spaces."""
+  return " ".join(question.casefold().split())
+
+
+def digest(text: str) -> str:
+  """Returns what tells a text from others."""
+  return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

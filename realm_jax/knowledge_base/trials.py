@@ -1,0 +1,78 @@
+"""Trials: what the memory of other questions would have made of a past one.
+
+Each past question with useful passages is asked again, without what is known of itself, and each
+strength is scored by nDCG@10 of the documents that were useful.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from realm_jax.knowledge_base import use_memory
+from realm_jax.knowledge_base.commits import RANKINGS, Ranking
+from realm_jax.knowledge_base.past_questions import PastQuestion
+from realm_jax.knowledge_base.use_memory import STRENGTHS, Memory, Trial
+
+if TYPE_CHECKING:
+  from realm_jax.knowledge_base.snapshot import Snapshot
+
+_DEPTH = 10
+_PASSAGES = 3 * _DEPTH  # that are ranked, because several may be of one document
+_DISCOUNTS = 1 / np.log2(np.arange(2, _DEPTH + 2))
+
+
+def test(
+  past: PastQuestion, snapshot: "Snapshot", memory: Memory, *, question_E: np.ndarray | None = None
+) -> Trial | None:
+  """Returns the trial of a question; None if no passage that was useful is there.
+
+  Args:
+    memory: Past questions; whether this one is among them does not matter.
+    question_E: Its embedding; None takes the one that is remembered.
+  """
+  useful = use_memory.rows(snapshot, past.useful)
+  if not useful:
+    return None
+  if question_E is None:
+    question_E = memory.embedding(past.key, snapshot)
+  right = {snapshot.place(row)[0] for row in useful}
+  gains = {
+    by: _gains(past.question, right, snapshot, memory, by=by, question_E=question_E)
+    for by in (RANKINGS if snapshot.embed else RANKINGS[:1])
+  }
+  number = len(memory) + (memory.get(past.key) is None)
+  return Trial(gains=gains, num_questions=number, num_passages=snapshot.num_passages)
+
+
+def _gains(
+  question: str,
+  right: set,
+  snapshot: "Snapshot",
+  memory: Memory,
+  *,
+  by: Ranking,
+  question_E: np.ndarray | None,
+) -> tuple[float, ...]:
+  recall = memory.recall(
+    question,
+    snapshot,
+    by=by,
+    question_E=None if by == "words" else question_E,
+    leave_out=True,
+  )
+  lifts = recall.lifts(snapshot, strength=1.0)
+  found = snapshot.scored(question, _PASSAGES, by=by, question_E=question_E, also=lifts)
+  share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in found.rows.tolist()])
+  documents_R = [snapshot.place(row)[0] for row in found.rows.tolist()]
+  ndcg = [
+    _ndcg(found.scores + strength * found.spread * share_R, found.rows, documents_R, right)
+    for strength in ((0, *STRENGTHS) if lifts else (0,) * (len(STRENGTHS) + 1))
+  ]
+  return *(round(one - ndcg[0], 4) for one in ndcg[1:]), float(f"{found.spread:.4g}")
+
+
+def _ndcg(scores_R: np.ndarray, rows_R: np.ndarray, documents_R: list, right: set) -> float:
+  order = np.lexsort((rows_R, -scores_R))[:_PASSAGES].tolist()
+  documents = [*dict.fromkeys(documents_R[place] for place in order)][:_DEPTH]
+  is_right = [document in right for document in documents]
+  return float(_DISCOUNTS[: len(is_right)] @ is_right / _DISCOUNTS[: len(right)].sum())

@@ -65,14 +65,22 @@ def _gains(
   share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in found.rows.tolist()])
   documents_R = [snapshot.place(row)[0] for row in found.rows.tolist()]
   ndcg = [
-    _ndcg(found.scores + strength * found.spread * share_R, found.rows, documents_R, right)
+    _ndcg(
+      found.scores + strength * found.spread * share_R,
+      found.rows,
+      documents_R,
+      right,
+      least=0.0 if by == "words" else -np.inf,  # what shares no word is not found
+    )
     for strength in ((0, *STRENGTHS) if lifts else (0,) * (len(STRENGTHS) + 1))
   ]
   return *(round(one - ndcg[0], 4) for one in ndcg[1:]), float(f"{found.spread:.4g}")
 
 
-def _ndcg(scores_R: np.ndarray, rows_R: np.ndarray, documents_R: list, right: set) -> float:
-  order = np.lexsort((rows_R, -scores_R))[:_PASSAGES].tolist()
-  documents = [*dict.fromkeys(documents_R[place] for place in order)][:_DEPTH]
+def _ndcg(
+  scores_R: np.ndarray, rows_R: np.ndarray, documents_R: list, right: set, *, least: float
+) -> float:
+  order = [place for place in np.lexsort((rows_R, -scores_R)) if scores_R[place] > least]
+  documents = [*dict.fromkeys(documents_R[place] for place in order[:_PASSAGES])][:_DEPTH]
   is_right = [document in right for document in documents]
   return float(_DISCOUNTS[: len(is_right)] @ is_right / _DISCOUNTS[: len(right)].sum())

@@ -300,10 +300,19 @@ def passage_encoder_program(
   def encode(params, tokens):
     return module.apply({"params": params}, tokens, deterministic=True, method=f"encode_{of}")
 
-  if mesh.size == 1 and mesh.devices.item().platform == "cpu":
+  if _is_cpu(mesh):
     # Small groups keep activations in the CPU cache, which is faster than all rows at once.
     return jax.jit(functools.partial(_a_few_at_a_time, encode))
   return jax.jit(partitioning.on_mesh(mesh, encode))
+
+
+def _is_cpu(mesh: jax.sharding.Mesh) -> bool:
+  return mesh.size == 1 and mesh.devices.item().platform == "cpu"
+
+
+def num_groups(mesh: jax.sharding.Mesh, *, num_rows: int, length: int) -> int:
+  """Returns in how many groups, one after another, `passage_encoder_program` encodes rows."""
+  return -(-num_rows // max(1, _CACHED_WORDPIECES // length)) if _is_cpu(mesh) else 1
 
 
 @functools.cache

@@ -97,6 +97,28 @@ def test_the_kernels_dropout_is_compared(wrong, monkeypatch):
   assert check_module.attention_error(2, 8, 2, 8, dtype="float32", keep=0.5) > 0.1
 
 
+@pytest.mark.parametrize("factor", [0.99, 1.0, 1.01])
+def test_attention_that_is_one_percent_off_is_found(factor, monkeypatch):
+  right = fused_attention.fused_attention
+  monkeypatch.setattr(fused_attention, "fused_attention", lambda *a: factor * right(*a))
+  error = check_module.attention_error(4, 12, 2, 8, dtype="bfloat16", keep=1.0)
+  assert (error > 8 * 2**-8) == (factor != 1.0)
+
+
+def test_a_search_that_loses_the_best_passage_is_found(monkeypatch, tmp_path):
+  class Losing(device_searcher.DeviceSearcher):
+    def search(self, queries_BxE, k):
+      found = super().search(queries_BxE, k + 1)
+      return found._replace(ids_BxK=found.ids_BxK[:, 1:], scores_BxK=found.scores_BxK[:, 1:])
+
+  checks = object.__new__(check_module._Checks)
+  checks.on_cpu, checks.mesh = True, partitioning.make_mesh()
+  assert "recall@10" in checks.search(0.95)
+  monkeypatch.setattr(device_searcher, "DeviceSearcher", Losing)
+  with pytest.raises(check_module.CheckError, match=r"recall@10|best passage is found for 0\.000"):
+    checks.search(0.95)
+
+
 def test_a_machine_whose_accelerator_is_not_used_is_told(one, monkeypatch):
   monkeypatch.setattr(check_module.backend, "accelerators", lambda: ["/dev/accel0"])
   with pytest.raises(check_module.CheckError, match="on the CPU, but the machine has /dev/accel0"):

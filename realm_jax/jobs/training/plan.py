@@ -13,7 +13,7 @@ from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
 from realm_jax.index import device_searcher
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.models.encoder import passage_encoder_program, query_encoder_program
+from realm_jax.models.encoder import num_groups, passage_encoder_program, query_encoder_program
 from realm_jax.training.ahead_of_time import (
   GIB,
   CompiledProgram,
@@ -193,13 +193,15 @@ class _Planned:
       return
     peak_in_words = f"{peak.flops / 1e12:.4g} TFLOP/s and {peak.memory_bandwidth / 1e9:.4g} GB/s"
     yield f"at {share:.0%} of {peak_in_words}:"
-    # The parts of a batch are a loop, whose body is counted once.
+    # The parts of a batch, and groups of passages, are loops, whose bodies are counted once.
     step, parts = compiled["train step"], self.pretraining.mesh.accumulate_steps
     flops, moved = step.flops * parts, step.bytes_accessed * parts
     if flops:
       seconds = peak.seconds(flops=flops, bytes_accessed=moved) / share
       yield f"  {seconds:.3g} s a step: {flops / 1e12:.3g} TFLOP, {moved / 1e9:.3g} GB a device"
-    encoder, part = compiled["passage encoder"], num_passages / self.passages_of_device
+    encoder, rows = compiled["passage encoder"], self.passages_of_device
+    length = self.pretraining.retrieval.passage_length
+    part = num_passages / rows * num_groups(self.mesh, num_rows=rows, length=length)
     if encoder.flops:
       seconds = (
         peak.seconds(flops=encoder.flops * part, bytes_accessed=encoder.bytes_accessed * part)

@@ -76,14 +76,14 @@ def test_a_knowledge_base_is_served_until_a_signal(way, base):
 
 
 @pytest.mark.parametrize(
-  ("words", "named"),
+  ("words", "code", "named"),
   [
-    (["absent"], "absent"),
-    (["{}", "--port=65536"], "65536"),
-    (["{}", "--port=0", "--edit_token=short"], "short"),
+    (["absent"], 1, "absent"),
+    (["{}", "--port=65536"], 2, "65536"),
+    (["{}", "--port=0", "--edit_token=short"], 1, "short"),
   ],
 )
-def test_a_mistake_ends_in_one_line(words, named, base, capsys):
-  assert main.main(["kb", "serve", *(word.replace("{}", base.path) for word in words)]) == 1
+def test_a_mistake_ends_in_one_line(words, code, named, base, capsys):
+  assert main.main(["kb", "serve", *(word.replace("{}", base.path) for word in words)]) == code
   said = capsys.readouterr().err
   assert named.replace("short", "5 characters") in said and said.count("\n") == 1

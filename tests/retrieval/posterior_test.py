@@ -89,8 +89,8 @@ def test_all_passages_can_be_proposed_and_no_more(answers, make_queries):
   )
   batch, _ = retrieve(retriever, make_queries(([20, 30], 103)))
   assert batch.passage_ids_BxK.tolist() == [[-1, 3, 2]]
-  for count in (0, 3):
-    with pytest.raises(ValueError, match=f"num_passages={count} with num_passages=3; give 1 to 2"):
+  for count, remedy in {0: "; give at least 1", 3: " with num_passages=3; give 1 to 2"}.items():
+    with pytest.raises(ValueError, match=f"num_passages={count}{remedy}"):
       make_retriever(answers, posterior=Bm25Posterior(num_passages=count))
 
 

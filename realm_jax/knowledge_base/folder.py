@@ -133,6 +133,15 @@ class Folder:
         keep_before=before >= commit.purged,
       )
 
+  def warm(self) -> None:
+    """Searches, and embeds short questions alone and together, which compiles the programs."""
+    snapshot = self.newest()
+    snapshot.search("1", 1)  # whose language is not plain
+    if name := snapshot.commit.settings.encoder:
+      for text in ("1", "1 " * 20):
+        for number in (1, 2):
+          self.encoder(name).questions([text] * number)
+
   def encoder(self, name: str) -> "Encoder | TextEncoder":
     """Returns the encoder of this name."""
     kept = text_encoders.find(self.path, name)

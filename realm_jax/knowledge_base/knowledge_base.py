@@ -179,7 +179,7 @@ class KnowledgeBase:
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""
-    self._folder.newest().search("1", 1)  # whose language is not plain
+    self._folder.warm()
 
   def answer(
     self,

@@ -26,6 +26,7 @@ from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.knowledge_base.hits import Hit
+from realm_jax.knowledge_base.together import Together
 from realm_jax.models.encoder import (
   EncoderConfig,
   passage_encoder_program,
@@ -48,6 +49,9 @@ _LENGTHS = {"query_length": 64, "passage_length": 256}
 # any number of documents, so that a passage has one embedding, whatever is embedded with it.
 _WORDPIECES = 1152
 _LENGTH_STEP = 64  # of questions; most have fewer wordpieces
+# Of questions that are asked: few programs to compile, and little padding. A batch of 8 questions
+# takes twice to three times as long as one.
+_SHORTEST, _TOGETHER = 16, 8
 
 
 class Encoder:
@@ -61,12 +65,14 @@ class Encoder:
     self.vocabulary = wordpieces.load(os.path.join(path, VOCABULARY))
     self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))
     self._encode_passages = passage_encoder_program(self.description.dual_encoder, mesh)
+    self._together = Together(self.questions, most=_TOGETHER)
 
   def replaced(self, config: EncoderConfig, params: Mapping) -> "Encoder":
     """Returns an encoder that embeds questions with other parameters, and passages as before."""
     other = copy.copy(self)
     other.description = dataclasses.replace(self.description, dual_encoder=config)
     other.params = dict(params)
+    other._together = Together(other.questions, most=_TOGETHER)
     return other
 
   def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -84,8 +90,16 @@ class Encoder:
 
   def question(self, text: str) -> np.ndarray:
     """Returns the float32 embedding `[E]` of a question; the end of a long one is not read."""
+    return self._together(text)
+
+  def questions(self, texts: Sequence[str]) -> np.ndarray:
+    """Returns the float32 embeddings `[N, E]` of at most 8 questions."""
     encode = query_encoder_program(self.description.dual_encoder)
-    return np.asarray(encode(self.params, self.queries([text], size=1)), np.float32)[0]
+    batch = self.queries(texts, size=1 if len(texts) == 1 else _TOGETHER, step=_SHORTEST)
+    length = min(1 << (batch.shape[1] - 1).bit_length(), self.description.query_length)
+    if length > batch.shape[1]:
+      batch = self.queries(texts, size=batch.shape[0], step=length)
+    return np.asarray(encode(self.params, batch), np.float32)[: len(texts)]
 
   def queries(self, texts: Sequence[str], *, size: int, step: int = _LENGTH_STEP) -> Tokens:
     """Returns at most `size` questions as `Tokens` `[size, L]`, padded to a multiple of `step`."""

@@ -19,6 +19,7 @@ from realm_jax.foundations import hub, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
 from realm_jax.knowledge_base.segment import titled
+from realm_jax.knowledge_base.together import Together
 
 # The last is long, so that an encoder that reads less of a text, or more, is another.
 _PROBES = (
@@ -40,7 +41,7 @@ _PROBES = (
   ),
 )
 _NEAR = 0.03  # relative distance of probes; half precision or another device changes them by less
-_BATCH = 64  # texts of one call
+_BATCH, _TOGETHER = 64, 8  # passages and questions of one call
 _FILE = "encoder"
 _KIND = DirectoryKind(name="an encoder", files=(_FILE,))
 LIBRARY = "sentence-transformers:"  # begins the address of a model that this library loads
@@ -74,6 +75,7 @@ class TextEncoder:
     self.given, self.address = given, address
     self._unit_length = getattr(given, "similarity_fn_name", None) not in _DOT_PRODUCTS
     self._calling = threading.Lock()
+    self._together = Together(self.questions, most=_TOGETHER)
     # Several at once and one alone, as passages and questions are later.
     documents = [
       self._embed(self._encode_document, texts) for texts in (_PROBES[:-1], _PROBES[-1:])
@@ -97,7 +99,11 @@ class TextEncoder:
 
   def question(self, text: str) -> np.ndarray:
     """Returns the float32 embedding `[E]` of a question."""
-    return self._embed(self._encode_query, [text])[0]
+    return self._together(text)
+
+  def questions(self, texts: Sequence[str]) -> np.ndarray:
+    """Returns the float32 embeddings `[N, E]` of questions."""
+    return self._embed(self._encode_query, texts)
 
   def _embed(self, encode: Callable[[list[str]], Any], texts: Sequence[str]) -> np.ndarray:
     with self._calling:  # tokenizers of Hugging Face cannot be called by two threads

@@ -1,15 +1,15 @@
 """What past questions are worth: memory of use, adapter and tower, on real questions.
 
 Past questions arrive in a random order that is always the same; each has its answers, and the best
-passage that has one is remembered, as `KnowledgeBase.feedback` does. Adapter and tower learn from
-the same questions. Of Cranfield, four fifths of the queries are remembered with their relevant
-documents, and the others are asked, five times. Differences are of the same questions without
-anything learned, with paired 95 % bootstrap intervals.
+passage that has one is remembered and tried, as `KnowledgeBase.train` does. Adapter and tower learn
+from the same questions. Of Cranfield, four fifths of the queries are remembered with their relevant
+documents, and the others are asked, five times. Of a catalogue and of questions by template each is
+about another thing, so no past question helps. Differences are of the same questions without
+anything learned, with paired 95 % bootstrap intervals and the numbers of questions won and lost.
 
   python benchmarks/learning_from_use.py --data=DATA --encoder=MINILM --directory=scratch
   python benchmarks/learning_from_use.py ... --learners memory adapter tower --sets WebQuestions
   python benchmarks/learning_from_use.py ... --draw=docs/images/learning_from_use.png
-  python benchmarks/learning_from_use.py ... --choose   # strength and threshold, other questions
   python benchmarks/learning_from_use.py ... --answerable   # whether it is known what was found
   python benchmarks/learning_from_use.py ... --half   # embeddings in half precision
 
@@ -25,6 +25,7 @@ import itertools
 import json
 import os
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,19 +39,21 @@ from realm_jax.data.questions import Question, read_judgements, read_queries, re
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best
-from realm_jax.knowledge_base import evaluation, learned, learning, use_memory
+from realm_jax.knowledge_base import evaluation, feedback, learned, learning, trials
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.models import Encoder
+from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion
 from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import JudgedPassage, Memory, PastQuestion
+from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.models.encoder import query_encoder_program
 
 _SIZES = (100, 400, 800, 1600)  # and all
 _NEAR = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
-_STRENGTHS, _THRESHOLDS = (0.5, 0.8, 1.0), (0.4, 0.5, 0.6)
-_FOLDS, _DEVELOPED = 5, 400
+_FOLDS, _UNUSED = 5, 400  # questions that the settings were chosen by
+_FIGURE_NAMES = ("first", "recall@5", "ndcg@10")
+_DEPTH = 10
 _LEADS, _LEAD_WORDS = 12_000, 60
 _BATCH, _LENGTH_STEP = 32, 16  # of questions to embed
 _TIMED = 300  # questions
@@ -65,20 +68,21 @@ class Set:
 
   base: str
   past: Sequence[Question]
-  developed: Sequence[Question]
   asked: Sequence[Question]
 
 
 class Scored(Snapshot):
   """Scores all passages for a question once, however often it is searched for."""
 
-  def best(self, question, k, *, matching=None, by=None, exact=False, question_E=None):
+  def best(self, question, k, *, matching=None, by=None, exact=False, question_E=None, also=()):
     rows, scores = self._all_of(question, by)
+    missing = np.setdiff1d(also, rows)  # those that share no word
+    rows, scores = np.append(rows, missing), np.append(scores, np.zeros(len(missing), np.float32))
     if matching is not None:
       kept = matching(rows)
       rows, scores = rows[kept], scores[kept]
     if k < len(rows):
-      kept = np.flatnonzero(scores >= kth_best(scores, k))
+      kept = np.flatnonzero((scores >= kth_best(scores, k)) | np.isin(rows, also))
       rows, scores = rows[kept], scores[kept]
     return rows, scores
 
@@ -115,6 +119,8 @@ def texts(name: str, data: str) -> tuple[list[dict], int]:
   if name == "cranfield":
     found = ({**line, "id": line["_id"]} for line in read(f"{data}/cranfield/corpus.jsonl"))
     return [d for d in found if d["text"] or d["title"]], 100
+  if name == "catalogue":
+    return [*map(_device, range(len(_DEVICES) * len(_PARTS)))], 100
   if name == "squad":
     passages = [*read(f"{data}/squad_open/passages.jsonl.gz")]
     train = [passage for passage in passages if passage["split"] == "train"]
@@ -154,8 +160,22 @@ def ranked_by(snapshot: Scored, ranking: str) -> Scored:
   )
 
 
+_DEVICES = (
+  "alder birch cedar dogwood elm fir ginkgo hazel ironwood juniper katsura larch maple".split()
+)
+_PARTS = "battery screen keyboard charger hinge speaker camera antenna".split()
+_PERSON = re.compile(r"\([^)]*\d{4}[^)]*\) (was|is) an? ")
+_TEMPLATES = ("When was {} born?", "What was the profession of {}?", "Where was {} born?")
+
+
+def _device(number: int) -> dict:
+  device, part = divmod(number, len(_PARTS))
+  name = f"{_DEVICES[device].title()} {_PARTS[part]}"
+  return {"id": str(number), "title": name, "text": f"The {name} has the code c{number}q."}
+
+
 def question_sets(data: str) -> dict[str, Set]:
-  """Returns the sets; what is asked is no part of what strength and threshold were chosen by."""
+  """Returns the sets; what is asked is no part of what settings were chosen by."""
 
   def questions(name: str) -> list[Question]:
     return read_questions(f"{data}/qa/{name}.jsonl")
@@ -165,30 +185,59 @@ def question_sets(data: str) -> dict[str, Set]:
 
   trec = mixed(questions("curatedtrec/large2470_train"))
   squad = mixed(read_questions(f"{data}/squad_open/dev.jsonl.gz"))
-  val = mixed(questions("webquestions/val"))[:_DEVELOPED]
   past = mixed(questions("webquestions/trainmodel"))
+  codes = [
+    _question(f"What is the code of the {d['title']}?", d) for d in texts("catalogue", data)[0]
+  ]
+  people = [d for d in texts("leads", data)[0] if _PERSON.search(d["text"])]
+  asked = mixed(
+    [_question(_TEMPLATES[number % 3].format(d["title"]), d) for number, d in enumerate(people)]
+  )
   return {
-    "WebQuestions": Set("leads", past, val, questions("webquestions/test")),
-    "CuratedTREC": Set("leads", trec[400:], trec[:400], questions("curatedtrec/dpr_test694")),
-    "SQuAD-open": Set("squad", squad[:3000], squad[3000:3400], squad[4000:5500]),
+    "WebQuestions": Set("leads", past, questions("webquestions/test")),
+    "CuratedTREC": Set("leads", trec[_UNUSED:], questions("curatedtrec/dpr_test694")),
+    "SQuAD-open": Set("squad", squad[:3000], squad[4000:5500]),
+    "templates": Set("leads", asked[:400], asked[400:800]),
+    "catalogue": Set("catalogue", codes[::2], codes[1::2]),
+    "WebQuestions, with templates": Set("leads", mixed([*past, *asked[:400]]), asked[400:800]),
   }
+
+
+def _question(text: str, document: Mapping[str, str]) -> Question:
+  """Returns a question that one document answers: by how its text begins."""
+  return Question(id="", text=text, answers=(document["text"][:60],), regex=False)
 
 
 def has_answer(hits: Sequence[Hit], question: Question) -> bool:
   return any(occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
 
 
-def recalls(questions: Sequence[Question], searches: Sequence[Search]) -> np.ndarray:
-  """Returns for which questions an answer is among the five passages of each search, `[S, Q]`."""
-  found = [
-    [has_answer(search(question.text, 5), question) for search in searches]
-    for question in progress.track(questions, what="questions")
-  ]
-  return np.array(found, float).T
+def figures(questions: Sequence[Question], searches: Sequence[Search]) -> np.ndarray:
+  """Returns of each search whether the first passage and one of five have an answer, and nDCG@10 of
+  the first passage that has one, `[S, Q, 3]`."""
+  return np.array(
+    [
+      [_figures(search(question.text, _DEPTH), question) for search in searches]
+      for question in progress.track(questions, what="questions")
+    ],
+    float,
+  ).transpose(1, 0, 2)
 
 
-def memory_of(records: Sequence[PastQuestion], *, answered: bool = True) -> Memory:
-  return Memory({one.key: one for one in records if one.useful or not answered}, {})
+def _figures(hits: Sequence[Hit], question: Question) -> tuple[bool, bool, float]:
+  place = next((place for place, hit in enumerate(hits) if has_answer([hit], question)), _DEPTH)
+  return place < 1, place < 5, 1 / np.log2(place + 2) if place < _DEPTH else 0.0
+
+
+def memory_of(
+  records: Sequence[PastQuestion], snapshot: Snapshot, *, answered: bool = True
+) -> Memory:
+  """Returns a memory in which each question was tried."""
+  memory = Memory(one for one in records if one.useful or not answered)
+  for past in progress.track(memory.untested(snapshot.num_passages), what="trials"):
+    if (trial := trials.test(past, snapshot, memory)) is not None:
+      memory.add_trial(past.key, trial)
+  return memory
 
 
 def spoiled(records: Sequence[PastQuestion], snapshot: Snapshot) -> list[PastQuestion]:
@@ -203,7 +252,7 @@ def spoiled(records: Sequence[PastQuestion], snapshot: Snapshot) -> list[PastQue
 
 def remembered(questions: Sequence[Question], snapshot: Snapshot) -> list[PastQuestion]:
   pasts = [PastQuestion(question=q.text, answers=q.answers, regex=q.regex) for q in questions]
-  return [use_memory.answered(snapshot, one) for one in progress.track(pasts, what="past")]
+  return [feedback.answered(snapshot, one) for one in progress.track(pasts, what="past")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,15 +264,23 @@ class Report:
   path: str
 
   def __call__(self, learner: str, row: object, after: np.ndarray, before: np.ndarray) -> None:
+    """Reports the figures `[Q, 3]` of questions."""
+    for number, figure in enumerate(_FIGURE_NAMES):
+      self.of_figure(learner, row, after[:, number], before[:, number], figure)
+
+  def of_figure(
+    self, learner: str, row: object, after: np.ndarray, before: np.ndarray, figure: str
+  ) -> None:
     compared = resampling.compare(after, before)
     low, high = compared.interval
-    figures = f"{compared.second:.3f} to {compared.first:.3f}"
-    figures += f" ({compared.difference:+.3f}, {low:+.3f} to {high:+.3f})"
-    print(f"{self.name} | {self.ranking} | {learner} | {row} | {figures}", flush=True)
+    shown = f"{compared.second:.3f} to {compared.first:.3f}"
+    shown += f" ({compared.difference:+.3f}, {low:+.3f} to {high:+.3f})"
+    shown += f", won {np.sum(after > before)}, lost {np.sum(after < before)}"
+    print(f"{self.name} | {self.ranking} | {learner} | {row} | {figure} | {shown}", flush=True)
     line = {"set": self.name, "ranking": self.ranking, "learner": learner, "row": row}
     line |= {"before": compared.second, "after": compared.first, "interval": compared.interval}
     with open(self.path, "a") as file:
-      file.write(json.dumps(line) + "\n")
+      file.write(json.dumps({**line, "figure": figure}) + "\n")
 
   def by_similarity(
     self, learner: str, near: np.ndarray, after: np.ndarray, before: np.ndarray
@@ -241,12 +298,12 @@ def sizes_of(one: Set) -> list[int]:
 
 def measure_memory(one: Set, snapshot: Scored, report: Report) -> None:
   records = remembered(one.past, snapshot)
-  memories = [memory_of(records[:size]) for size in sizes_of(one)]
+  memories = [memory_of(records[:size], snapshot) for size in sizes_of(one)]
   searches = [
     functools.partial(snapshot.search, memory=memory)
-    for memory in (None, *memories, memory_of(spoiled(records, snapshot)))
+    for memory in (None, *memories, memory_of(spoiled(records, snapshot), snapshot))
   ]
-  before, *after, wrong = recalls(one.asked, searches)
+  before, *after, wrong = figures(one.asked, searches)
   for size, some in zip(sizes_of(one), after, strict=True):
     report("memory", size, some, before)
   report("memory", "all, a tenth of them wrong", wrong, before)
@@ -271,7 +328,7 @@ def measure_trained(
   near = nearest(one.asked, [question.text for question in one.past], snapshot)
   for report in reports:
     searches = [functools.partial(each.search, by=report.ranking) for each in trained]
-    before, *after = recalls(one.asked, searches)
+    before, *after = figures(one.asked, searches)
     for size, some in zip(sizes_of(one), after, strict=True):
       report(learner, size, some, before)
     report.by_similarity(learner, near, after[-1], before)
@@ -281,17 +338,18 @@ def measure_answerable(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
   """Yields rows: after how many questions, and how well it is known what five passages answer."""
   records = remembered(one.past, snapshot)
   for size in (100, 400, len(records)):
-    memory = memory_of(records[:size], answered=False)
+    memory = memory_of(records[:size], snapshot, answered=False)
     model = learned.learn_answerability(snapshot, one.past[:size], memory=memory, seconds=1e9)
     if model is None:
       yield f"{size:,}", "too few"
       continue
     knowing = dataclasses.replace(snapshot, answerability=model)
-    figures = evaluation.answerable(knowing, one.asked, memory) or {}
+    known, unlike = evaluation.answerable(knowing, one.asked, memory)
     shares = (
-      f"{n} {value:.3f} ({low:.3f} to {high:.3f})" for n, (value, (low, high)) in figures.items()
+      f"{n} {value:.3f} ({low:.3f} to {high:.3f})"
+      for n, (value, (low, high)) in (known or {}).items()
     )
-    yield f"{size:,}", ", ".join(shares)
+    yield f"{size:,}", ", ".join([*shares, f"{unlike} unlike"])
   plain = Snapshot(**fields_of(snapshot))
   without, known = measuring.cpu_in_turns(
     [question.text for question in one.asked[:_TIMED]],
@@ -333,14 +391,14 @@ def measure_half(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
 
 def nearest(questions: Sequence[Question], past: Sequence[str], snapshot: Scored) -> np.ndarray:
   """Returns the similarity of the past question that is most similar to each question."""
-  memory = Memory(
-    {PastQuestion(question=text).key: PastQuestion(question=text) for text in past}, {}
-  )
+  memory = Memory(PastQuestion(question=text) for text in past)
   by_words = snapshot.commit.settings.ranking == "words"
   embed = snapshot.embed or (lambda _: None)
   return np.array(
     [
-      memory.similarity(one.text, snapshot, None if by_words else embed(one.text)).max()
+      memory.recall(
+        one.text, snapshot, by="words", question_E=None if by_words else embed(one.text)
+      ).similarity_N.max()
       for one in questions
     ]
   )
@@ -357,12 +415,12 @@ def measure_cranfield(data: str, snapshot: Scored) -> Iterator[tuple[str, object
   records = {}
   for query in progress.track(queries, what="past"):
     right = [id for id, grade in judgements[query.id].items() if grade > 0 and id in places]
-    judged = use_memory.judged(snapshot, query.text, right)
+    judged = feedback.judged(snapshot, query.text, right)
     records[query.id] = PastQuestion(question=query.text, useful=judged)
 
   def measured(searches: Mapping[int, Search]) -> np.ndarray:
     run = {
-      query.id: evaluation.ranked(searches[fold[query.id]], query.text)
+      query.id: evaluation.ranked(searches[fold[query.id]], query)
       for query in progress.track(queries, what="queries")
     }
     return document_ranking.document_scores(run, judgements, queries, recall_at=[20])["ndcg@10"]
@@ -372,7 +430,7 @@ def measure_cranfield(data: str, snapshot: Scored) -> Iterator[tuple[str, object
     for asked in range(_FOLDS):
       learned = {(asked + more) % _FOLDS for more in range(1, number + 1)}
       some = [records[q.id] for q in queries if fold[q.id] in learned]
-      memory = memory_of(spoiled(some, snapshot) if wrong else some)
+      memory = memory_of(spoiled(some, snapshot) if wrong else some, snapshot)
       searches[asked] = functools.partial(snapshot.search, memory=memory)
     return measured(searches)
 
@@ -388,26 +446,12 @@ def cranfield_queries(data: str) -> list[Question]:
   return [query for query in queries if any(judgements[query.id].values())]
 
 
-def choose(
-  one: Set | None, data: str, snapshot: Scored
-) -> Iterator[tuple[tuple[float, float], np.ndarray, np.ndarray]]:
-  """Yields strength and threshold, and figures with and without memory; None means Cranfield."""
-  memory = memory_of(remembered(one.past, snapshot)) if one else None
-  for setting in itertools.product(_STRENGTHS, _THRESHOLDS):
-    use_memory.STRENGTH, use_memory.THRESHOLD = setting
-    if one is None:
-      (_, _, before), (_, _, after) = itertools.islice(measure_cranfield(data, snapshot), 2)
-    else:
-      remembering = functools.partial(snapshot.search, memory=memory)
-      before, after = recalls(one.developed, [snapshot.search, remembering])
-    yield setting, after, before
-
-
 def draw(path: str, output: str) -> None:
   """Draws recall@5 of WebQuestions by the questions that were learned from."""
   figures: dict[tuple, dict] = {}
   for one in read(path):
-    if one["set"] == "WebQuestions" and isinstance(one["row"], int):
+    is_drawn = one["figure"] == "recall@5" and isinstance(one["row"], int)
+    if one["set"] == "WebQuestions" and is_drawn:
       figures.setdefault((one["ranking"], one["learner"]), {})[one["row"]] = one
   rankings = [r for r in ("encoder", "fused") if any(ranking == r for ranking, _ in figures)]
   figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
@@ -435,7 +479,6 @@ def main() -> None:
   parser.add_argument("--data")
   parser.add_argument("--encoder", help="directory of a sentence encoder")
   parser.add_argument("--directory", required=True, help="where knowledge bases are kept")
-  parser.add_argument("--choose", action="store_true", help="compare strengths and thresholds")
   parser.add_argument("--answerable", action="store_true", help="measure hits.answerable")
   parser.add_argument("--half", action="store_true", help="measure half precision")
   parser.add_argument("--draw", help="PNG to draw the figures of WebQuestions in")
@@ -455,25 +498,21 @@ def main() -> None:
 def measure(name: str, one: Set | None, arguments: argparse.Namespace, path: str) -> None:
   """Measures what is asked for with the questions of a set; None means Cranfield."""
   asked = cranfield_queries(arguments.data) if one is None else [*one.past, *one.asked]
-  asked = [*asked, *one.developed] if one is not None and arguments.choose else asked
   base = "cranfield" if one is None else one.base
   opened, encoder = open_base(base, arguments, [question.text for question in asked])
   reports = [Report(name, ranking, path) for ranking in arguments.rankings]
   for report in reports:
     snapshot = ranked_by(opened, report.ranking)
-    if arguments.choose:
-      for setting, after, before in choose(one, arguments.data, snapshot):
-        dataclasses.replace(report, path=os.devnull)("memory", setting, after, before)
-    elif one is None:
+    if one is None:
       (_, _, before), *rows = measure_cranfield(arguments.data, snapshot)
       for learner, row, after in rows:
-        report(learner, row, after, before)
+        report.of_figure(learner, row, after, before, "ndcg@10")
     elif arguments.answerable or arguments.half:
       for row, figures in (measure_half if arguments.half else measure_answerable)(one, snapshot):
         print(f"{name} | {report.ranking} | {row} | {figures}", flush=True)
     elif "memory" in arguments.learners:
       measure_memory(one, snapshot, report)
-  if one is not None and not (arguments.choose or arguments.answerable or arguments.half):
+  if one is not None and not (arguments.answerable or arguments.half):
     for learner in {*arguments.learners} - {"memory"}:
       trained_rankings = [report for report in reports if report.ranking != "words"]
       measure_trained(one, opened, encoder, learner, trained_rankings)

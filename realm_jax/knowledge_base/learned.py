@@ -43,7 +43,7 @@ _DEPTH = _DEPTHS[-1]  # scores that are read
 _FOLDS, _FEWEST, _MOST = 5, 10, 3_000  # questions with and without an answer, and of all
 _SHARPNESS = 8  # by which nearer past questions count more
 _RARE, _MARGIN = 0.005, 0.1  # questions beyond the ranges of features, which are a bit wider
-_NEAREST, _FAR = -3, 0.1  # the feature, and the share of questions without a past one that is near
+_NEAREST, _FAR = -3, 0.03  # the feature, and the share of questions without a past one that is near
 _CHANGED = 0.2  # share of the passages
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 

@@ -1,5 +1,6 @@
 """The probability that an answer is among the hits."""
 
+import dataclasses
 import json
 import pathlib
 import pickle
@@ -10,6 +11,7 @@ import pytest
 
 from realm_jax.evaluation import resampling
 from realm_jax.jobs import knowledge_base as verbs
+from realm_jax.knowledge_base import commits, learned
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web.listening import LimitSettings
 
@@ -122,6 +124,41 @@ def test_all_documents_may_be_deleted(tmp_path, trained):
   copy.delete(WORDS)
   hits = copy.search(KNOWN)
   assert len(hits) == 0 and hits.answerable == 0
+
+
+def test_when_documents_change_much_it_asks_to_be_learned_again(tmp_path, trained):
+  shutil.copytree(trained[0].path, tmp_path / "kb")
+  copy = KnowledgeBase(tmp_path / "kb")
+  copy.add([{"id": "one", "text": "Another text."}])
+  assert copy.search(KNOWN).answerable is not None
+  copy.add([{"id": str(n), "text": f"Another text {n}."} for n in range(20)])
+  assert copy.search(KNOWN).answerable is None and copy.evaluate(trained[1]).answerable is None
+  with pytest.raises(ValueError, match="knew 40 passages, and there are 61; train again"):
+    copy.search(KNOWN, min_answerable=0.5)
+
+
+def test_of_questions_unlike_those_it_learned_from_the_best_score_tells(trained):
+  base, file = trained
+  snapshot, memory = base._folder.newest(), base._folder.memory.newest()
+  model = snapshot.answerability
+  asked = (past.question for past in base.past_questions(count=200))
+  found = (learned.search(snapshot, one, 5, memory=memory, leave_out=True)[1] for one in asked)
+  like = next(features for features in found if model.knows(features))
+  _, unlike, _ = learned.search(snapshot, "the taling of zebras in Antarctica", 5, memory=memory)
+  assert model.knows(like) and not model.knows(unlike)
+  other = dataclasses.replace(model, weights=tuple(0 for _ in model.weights))
+  assert other.probability(unlike, 5) == model.probability(unlike, 5)
+  assert other.probability(like, 5) == 0.5 != model.probability(like, 5)
+  assert model.probability(unlike, 5) > model.probability(0 * unlike - 9, 5), "a better score"
+  evaluation = base.evaluate(file)
+  assert evaluation.unlike < 20 and "questions unlike" in repr(evaluation)
+
+
+def test_a_copy_for_readers_has_neither_questions_nor_what_needs_them(trained):
+  base, _ = trained
+  names = commits.needed(base.path, base.commit)
+  assert base.commit.settings.answerability and names
+  assert not [name for name in names if "answerability" in name or "memory" in name]
 
 
 def test_questions_that_are_all_answered_teach_nothing(tmp_path):

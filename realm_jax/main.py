@@ -16,6 +16,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import io
 import logging
 import os
 import pathlib
@@ -29,6 +30,7 @@ from realm_jax.command_line import configuration, flags
 from realm_jax.command_line.configuration import UsageError
 from realm_jax.devices import backend
 from realm_jax.foundations import child_processes, choices
+from realm_jax.text import terminal
 
 _ROOMS = {
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
@@ -92,6 +94,9 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   child_processes.watch_parent()
+  for stream in (sys.stdout, sys.stderr):  # which may not have all characters of documents
+    if isinstance(stream, io.TextIOWrapper):
+      stream.reconfigure(errors="replace")
   _show_notices()
   show_traceback = "--traceback" in argv or os.environ.get("REALM_TRACEBACK") == "1"
   try:
@@ -127,7 +132,7 @@ class _Notices(logging.Handler):
     shown = any(getattr(root, "stream", None) in streams for root in logging.getLogger().handlers)
     if not shown:
       try:
-        print(self.format(record), file=sys.stderr, flush=True)
+        print(terminal.plain(self.format(record)), file=sys.stderr, flush=True)
       except OSError:  # a notice that a full disk refuses does not end a training
         self.handleError(record)
 
@@ -234,7 +239,7 @@ def _report(who: str, what: Exception | str, *, show_traceback: bool, code: int)
     traceback.print_exception(what)
   # gin appends the name of the job to every error of a job.
   message = str(what).partition("\n  In call to configurable")[0]
-  print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
+  print(f"{who}: {terminal.line(' '.join(message.split()))}", file=sys.stderr)
   return code
 
 

@@ -16,6 +16,7 @@ from realm_jax.knowledge_base import columns, text_encoders
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.text import terminal
 from realm_jax.web import listening
 from realm_jax.web.listening import LimitSettings
 
@@ -49,7 +50,7 @@ def create(
   )
   if texts:
     print(base.add(texts), flush=True)
-  question = next(iter(base.examples()), "a question")
+  question = terminal.line(next(iter(base.examples()), "a question"))
   marked = ["--"] * question.startswith("--") + [question]
   named = encoder if encoder and encoder.startswith(text_encoders.LIBRARY) else None
   opening = shlex.join([path, *[f"--encoder={named}"] * bool(named)])

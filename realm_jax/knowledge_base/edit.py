@@ -18,6 +18,7 @@ from realm_jax.knowledge_base import array_file, commits, texts
 from realm_jax.knowledge_base.segment import Segment, content_digests
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
 from realm_jax.text.languages import Evidence, Recognized
+from realm_jax.text.terminal import line
 
 STAGED = "staged"  # where embeddings are kept until they are committed
 _PASSAGES_AT_ONCE = 1024  # that a kill loses at most: under a minute with a small encoder
@@ -47,7 +48,7 @@ class Changes:
   def __str__(self) -> str:
     counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[:-1]}
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return "\n".join([f"documents: {done or 'nothing to change'}", *self.skipped])
+    return "\n".join([f"documents: {done or 'nothing to change'}", *map(line, self.skipped)])
 
 
 class Embedder:

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from realm_jax.text.terminal import line, plain
+
 if TYPE_CHECKING:
   from realm_jax.answering.question_answerer import SpanAnswer
 
@@ -83,22 +85,23 @@ class Hits(Sequence[Hit]):
 
   def shown(self, mark: Callable[[str], str]) -> str:
     """Returns the hits as lines of text, with `mark` applied to the words of the question."""
-    lines = [line for hit in self.found for line in self._lines(hit, mark)] or ["(nothing found)"]
+    lines = [each for hit in self.found for each in self._lines(hit, mark)] or ["(nothing found)"]
     if self.answerable is not None:
       lines.append(f"(an answer is among the best with p = {self.answerable:.2f})")
     if self.earned is not None:
-      helped = "; ".join(textwrap.shorten(one, _WIDTH) for one in self.earned.questions[:_NAMED])
+      named = map(plain, self.earned.questions[:_NAMED])
+      helped = "; ".join(textwrap.shorten(one, _WIDTH) for one in named)
       why = f", which would have helped: {helped}" if helped else ""
       lines.append(f"(similar questions move passages by {self.earned.strength:g}{why})")
     return "\n".join(lines)
 
   def _lines(self, hit: Hit, mark: Callable[[str], str]) -> Iterator[str]:
     fields = "".join(f"  {name}={value}" for name, value in hit.fields.items())
-    yield f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}"
-    for line in textwrap.wrap(hit.text, _WIDTH, max_lines=4, placeholder=" ..."):
-      yield f"         {self._marked(line, mark)}"
+    yield line(f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}")
+    for part in textwrap.wrap(plain(hit.text), _WIDTH, max_lines=4, placeholder=" ..."):
+      yield f"         {self._marked(part, mark)}"
     if hit.remembered:
-      yield f"         (useful for: {textwrap.shorten(hit.remembered, _WIDTH)})"
+      yield f"         (useful for: {textwrap.shorten(plain(hit.remembered), _WIDTH)})"
 
   def _marked(self, text: str, mark: Callable[[str], str]) -> str:
     return _WORD.sub(lambda word: mark(word[0]) if self.is_asked(word[0]) else word[0], text)
@@ -183,13 +186,15 @@ class Answer:
     if self.cited is not None:
       doubt = [f"  (careful: {self.doubt})"] if self.doubt else []
       cited = [(place + 1, self.hits[place]) for place in self.cited]
-      lines = (f"  [{number}] {hit.id}  {hit.title}" for number, hit in cited)
-      return "\n".join([self.text, *doubt, *lines])
-    hit, (before, after) = self.hits[self.place], self._around()
+      lines = (line(f"  [{number}] {hit.id}  {hit.title}") for number, hit in cited)
+      return "\n".join([plain(self.text), *doubt, *lines])
+    hit, (before, after) = self.hits[self.place], map(plain, self._around())
+    answer = plain(self.text)
     passage = textwrap.fill(
-      f"{before}{mark(self.text)}{after}", _WIDTH, initial_indent="  ", subsequent_indent="  "
+      f"{before}{mark(answer)}{after}", _WIDTH, initial_indent="  ", subsequent_indent="  "
     )
-    return f"{self.text}  (p = {self.probability:.3f})\n  {hit.id}  {hit.title}\n{passage}"
+    head = line(f"  {hit.id}  {hit.title}")
+    return f"{answer}  (p = {self.probability:.3f})\n{head}\n{passage}"
 
   def _repr_html_(self) -> str:
     if not self.text:

@@ -51,7 +51,8 @@ _WORDPIECES = 1152
 _LENGTH_STEP = 64  # of questions; most have fewer wordpieces
 # Of questions that are asked: few programs to compile, and little padding. A batch of 8 questions
 # takes twice to three times as long as one.
-_SHORTEST, _TOGETHER = 16, 8
+_LENGTHS, _TOGETHER = (16, 24, 32, 64, 128), 8
+_LONG = 10**6  # a step that pads to the most that is read
 
 
 class Encoder:
@@ -95,10 +96,10 @@ class Encoder:
   def questions(self, texts: Sequence[str]) -> np.ndarray:
     """Returns the float32 embeddings `[N, E]` of at most 8 questions."""
     encode = query_encoder_program(self.description.dual_encoder)
-    batch = self.queries(texts, size=1 if len(texts) == 1 else _TOGETHER, step=_SHORTEST)
-    length = min(1 << (batch.shape[1] - 1).bit_length(), self.description.query_length)
-    if length > batch.shape[1]:
-      batch = self.queries(texts, size=batch.shape[0], step=length)
+    size = 1 if len(texts) == 1 else _TOGETHER
+    batch = self.queries(texts, size=size, step=1)
+    step = next((length for length in _LENGTHS if length >= batch.shape[1]), _LONG)
+    batch = self.queries(texts, size=size, step=step)
     return np.asarray(encode(self.params, batch), np.float32)[: len(texts)]
 
   def queries(self, texts: Sequence[str], *, size: int, step: int = _LENGTH_STEP) -> Tokens:

@@ -2,13 +2,15 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+import itertools
+import json
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,10 +20,14 @@ from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Hit, Hits
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
-from realm_jax.web.application import Editors
+from realm_jax.web.application import MAX_TEXT, Editors
 from realm_jax.web.knowledge_base import record
 
 _CHARACTERS = 20_000  # of a document that are read at once
+# Of a passage, a title or a value of a field in a result, and fields of a document: what more there
+# is would fill the context of an assistant.
+_MOST_OF_A_TEXT, _MOST_OF_A_VALUE, _MOST_FIELDS = 5_000, 1_000, 50
+_MOST_CONDITIONS = 10_000  # characters as JSON
 _ID_DIGITS = 12
 _READING = """\
 Documents that were written down for you and others. Search before you answer from memory, in the \
@@ -32,13 +38,37 @@ Add what is worth remembering, one fact or decision a document; replace it when 
 delete what is no longer true. After an answer, give feedback: which documents were useful for the \
 question, and which were found and were not. Questions like it then find them first."""
 
-Question = Annotated[str, Field(description="A question, or words to search for.")]
+
+def _within_bounds(where: dict[str, Any]) -> dict[str, Any]:
+  try:
+    size = len(json.dumps(where, allow_nan=False))
+  except RecursionError as error:
+    raise ValueError("conditions are nested too deep") from error
+  if size > _MOST_CONDITIONS:
+    raise ValueError(
+      f"conditions have {size:,} characters as JSON; the most are {_MOST_CONDITIONS:,}"
+    )
+  return where
+
+
+def _short_enough(question: str) -> str:
+  if len(question) > MAX_TEXT:
+    raise ValueError(f"has {len(question):,} characters; the most are {MAX_TEXT:,}")
+  return question
+
+
+Question = Annotated[
+  str,
+  Field(description="A question, or words to search for."),
+  AfterValidator(_short_enough),
+]
 Where = Annotated[
   dict[str, Any],
   Field(
     description="Conditions on fields of documents, such as "
     '{"year": {"gte": 1950, "lt": 1960}, "kind": ["note", "mail"]}.'
   ),
+  AfterValidator(_within_bounds),
 ]
 Least = Annotated[
   float | None,
@@ -94,7 +124,8 @@ def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]
     if found is None:
       raise ValueError(f"there is no document {id!r:.99}; search shows ids")
     end = start + _CHARACTERS
-    part = {**record(found), "text": found.text[start:end]}
+    own = record(dataclasses.replace(found, fields=_short_fields(found.fields)))
+    part = {**own, "title": _short(found.title), "text": found.text[start:end]}
     return {**part, "next_start": end} if end < len(found.text) else part
 
   def answer(
@@ -156,7 +187,29 @@ def _found(hits: Hits) -> dict[str, Any]:
 
 
 def _passage(hit: Hit) -> dict[str, Any]:
-  return {name: value for name, value in dataclasses.asdict(hit).items() if value != ""}
+  shown = {
+    **dataclasses.asdict(dataclasses.replace(hit, fields=_short_fields(hit.fields))),
+    "title": _short(hit.title),
+    "text": _short(hit.text),
+  }
+  return {name: value for name, value in shown.items() if value != ""}
+
+
+def _short(text: str, most: int = _MOST_OF_A_TEXT) -> str:
+  """Returns a text, or its beginning and how long it is."""
+  return text if len(text) <= most else f"{text[:most]} [... of {len(text):,} characters]"
+
+
+def _short_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the first fields; of a value that is too long, its beginning as text."""
+  found: dict[str, Any] = {}
+  for name, value in itertools.islice(fields.items(), _MOST_FIELDS):
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    is_long = len(text) > _MOST_OF_A_VALUE
+    found[_short(name, _MOST_OF_A_VALUE)] = _short(text, _MOST_OF_A_VALUE) if is_long else value
+  if len(fields) > _MOST_FIELDS:
+    found["..."] = f"{len(fields) - _MOST_FIELDS:,} more fields"
+  return found
 
 
 def _counts(changes: Changes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import threading
 import numpy as np
 import pytest
 
+from realm_jax import main
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
@@ -701,3 +702,19 @@ def test_what_is_warm_has_loaded_what_recognises_languages(tmp_path):
   base.warm()
   assert languages._loaded_identifier.cache_info().currsize == 1
   KnowledgeBase.create(tmp_path / "empty").warm()
+
+
+def test_what_documents_and_models_say_does_not_reach_the_terminal_as_commands(tmp_path, capsys):
+  hostile = "\x1b]52;c;cm0=\x07\x1b[2J\x9b\rmoss"
+  fields = {"title": hostile, "text": f"moss {hostile}\x1b", f"n{hostile}": hostile}
+  file = tmp_path / "a.jsonl"
+  file.write_text(json.dumps({"id": hostile, **fields}) + '\n{"id": "\\u001b[1m"}\n')
+  path = str(tmp_path / "kb")
+  assert main.main(["kb", "create", path, str(file), "--language=en"]) == 0
+  assert main.main(["kb", "search", path, "moss"]) == 0
+  assert main.main(["kb", "search", path, "moss", '--where={"\\u001b[2J": 1}']) == 1
+  base = KnowledgeBase(path)
+  print(base.answer("moss", generate=lambda *_: f"{hostile} [1]"), base.search("moss"))
+  shown = capsys.readouterr()
+  for text in (shown.out, shown.err):
+    assert "moss" in text and not {*text} & {*"\x1b\x07\x9b\r"}, text

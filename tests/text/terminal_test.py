@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.text.terminal import column, direction, isolated
+from realm_jax.text.terminal import column, direction, isolated, line, plain
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,10 @@ def test_only_what_runs_from_right_to_left_is_isolated():
 )
 def test_most_letters_decide(text, expected):
   assert direction(text) == expected
+
+
+def test_control_characters_are_shown_and_not_obeyed():
+  hostile = "T\x1b]0;owned\x07 \x1b[2J\x9b1A\r\n\tgood\rbad\x00\u202egood\u2028"
+  assert plain(hostile) == "T�]0;owned� �[2J�1A\n\tgood�bad��good�"
+  assert line("a\nb\tc\x1b") == "a b c�" and column("a\x1b[1m", 6) == "a�[1m "
+  assert plain("naïve 😀 שלום\u200f") == "naïve 😀 שלום\u200f"

@@ -173,8 +173,9 @@ def service(filler):
   return AnsweringService({"this model": filler})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def browser():
+  """A browser of one test, because its event loop lets no other test of the process have one."""
   if browsing.CHROMIUM is None:
     pytest.skip("no chromium on this machine")
   playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")

@@ -154,6 +154,11 @@ def test_an_assistant_learns_what_was_useful_and_forgets_it(base):
     ("search", {"question": "moss", "filter": {}}, "search has no argument 'filter'; .*where"),
     ("search", {"question": "moss", "where": {"yaer": 1}}, "no document has a field 'yaer'"),
     ("search", {"question": "\ud800"}, "half of a surrogate pair"),
+    ("search", {"question": "x'" * 2000}, "question: .*the most are 2,000"),
+    ("search", {"question": "moss", "where": {"year": [*range(9999)]}}, "the most are 10,000"),
+    ("search", {"question": "moss", "where": {f"f{n}": None for n in range(9999)}}, "the most"),
+    ("search", {"question": "moss", "k": 10**9}, "k: "),
+    ("read", {"id": "fern", "start": -1}, "start: "),
     ("search", {"question": "moss", "min_answerable": 0.5}, "nothing has learned"),
     ("search", {"question": "moss", "min_answerable": 2}, "a probability is from 0 to 1"),
     ("answer", {"question": "moss"}, "has no reader"),
@@ -174,6 +179,28 @@ def test_a_mistake_is_one_clear_line(base, tool, arguments, reason):
 
   use(mcp_server.make_server(base, write=True), steps)
   assert len(base) == len(NOTES)
+
+
+def test_what_an_assistant_reads_is_bounded(tmp_path):
+  fields = {"html": "x" * 300_000, "list": [*range(100_000)], "year": 1958}
+  many = {f"f{n}": n for n in range(5000)}
+  documents = [
+    {"id": "large", "title": "Moss " * 9000, "text": "moss " + "y" * 300_000, **fields},
+    {"id": "many", "text": "Moss.", **many},
+  ]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
+
+  async def steps(client, call):
+    del client
+    found = await call("search", question="moss")
+    assert {*ids(found)} == {"large", "many"} and len(json.dumps(found)) < 40_000
+    (fields,) = {p["id"]: p["fields"] for p in found["passages"] if p["id"] == "large"}.values()
+    assert fields["year"] == 1958 and "of 300,000 characters" in fields["html"]
+    read = await call("read", id="many")
+    assert read["f1"] == 1 and read["..."] == "4,950 more fields"
+    assert len(json.dumps(await call("read", id="large"))) < 40_000
+
+  use(mcp_server.make_server(base), steps)
 
 
 def test_answers_name_the_documents_that_they_cite(base, tmp_path):

@@ -125,7 +125,7 @@ def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]
       raise ValueError(f"there is no document {id!r:.99}; search shows ids")
     end = start + _CHARACTERS
     own = record(dataclasses.replace(found, fields=_short_fields(found.fields)))
-    part = {**own, "title": _short(found.title), "text": found.text[start:end]}
+    part = {**own, "title": _short(found.title, _MOST_OF_A_VALUE), "text": found.text[start:end]}
     return {**part, "next_start": end} if end < len(found.text) else part
 
   def answer(
@@ -189,7 +189,7 @@ def _found(hits: Hits) -> dict[str, Any]:
 def _passage(hit: Hit) -> dict[str, Any]:
   shown = {
     **dataclasses.asdict(dataclasses.replace(hit, fields=_short_fields(hit.fields))),
-    "title": _short(hit.title),
+    "title": _short(hit.title, _MOST_OF_A_VALUE),
     "text": _short(hit.text),
   }
   return {name: value for name, value in shown.items() if value != ""}

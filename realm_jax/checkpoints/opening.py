@@ -16,7 +16,6 @@ from realm_jax.foundations import choices
 from realm_jax.index import assembly, generations
 from realm_jax.index.bm25 import Bm25Retriever, open_postings
 from realm_jax.index.fused_searcher import MOST_SCORED, Fusion, Hybrid
-from realm_jax.index.neighbours import find_neighbours
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 
@@ -94,8 +93,6 @@ def open_sources(sources: Sources) -> Opened:
   saved = saved_models.load(sources.checkpoints, step=sources.step)
   store = open_corpus(sources.passages)
   saved.check_vocabulary(store.vocabulary.digest, source=sources.passages)
-  if sources.retriever == "hybrid":
-    sources.fusion.check_neighbours(len(store))
   published = published_generations(
     sources,
     saved,
@@ -137,7 +134,7 @@ def _hybrid(sources: Sources, store: PassageStore, loaded: LoadedGeneration) -> 
   if sources.retriever == "dense":
     return None
   postings = open_postings(store)
-  bm25, fusion, neighbours = Bm25Retriever([postings]), sources.fusion, None
+  bm25 = Bm25Retriever([postings])
   if sources.retriever == "bm25":
     return Hybrid(bm25=bm25, fusion=Fusion(by="ranks", weight=0.0))
   assert loaded.embeddings_NxE is not None
@@ -145,10 +142,7 @@ def _hybrid(sources: Sources, store: PassageStore, loaded: LoadedGeneration) -> 
   if len(store) <= MOST_SCORED:
     # At once, instead of for each batch.
     embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
-    if fusion.neighbours:
-      documents = [store.document(row) for row in range(len(store))]
-      neighbours = find_neighbours(documents, embeddings_NxE=embeddings_NxE, postings=postings)
-  return Hybrid(bm25=bm25, fusion=fusion, embeddings_IxE=embeddings_NxE, neighbours=neighbours)
+  return Hybrid(bm25=bm25, fusion=sources.fusion, embeddings_IxE=embeddings_NxE)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -111,10 +111,7 @@ def open_system(sources: Sources, asking: Asking) -> System:
   }
   if opened.hybrid is not None:
     fusion = opened.hybrid.fusion
-    measured["fusion"] = (
-      f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder, "
-      f"{fusion.neighbours or 0:g} of the neighbours"
-    )
+    measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
   if saved.description.span_reader is None:
     return System(opened.store, measured, question_search(opened).retrieve, opened=opened)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)

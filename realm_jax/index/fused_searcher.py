@@ -12,7 +12,6 @@ from realm_jax.foundations import choices
 from realm_jax.index import searcher
 from realm_jax.index.bm25 import Bm25Retriever, best_places
 from realm_jax.index.fusion import DENSE_WEIGHT, Spread, fuse, fuse_scores
-from realm_jax.index.neighbours import Neighbours
 from realm_jax.index.searcher import Embeddings, Searcher
 
 _RANK_CONSTANT = 60
@@ -30,33 +29,10 @@ class Fusion(choices.Checked):
       of both (reciprocal rank fusion, Cormack et al. 2009), where a passage that only one ranking
       has gets nothing from the other.
     weight: Weight of the dual encoder in the sum, between 0 and 1; BM25 has the rest.
-    neighbours: How much of the mean score of the nearest documents a passage's document gets, see
-      `realm_jax.index.neighbours`. None means 0.25 where judged documents are ranked, and 0 where
-      questions are answered.
   """
 
   by: Literal["scores", "ranks"] = "scores"
   weight: choices.Share = DENSE_WEIGHT
-  neighbours: choices.PositiveOrZero | None = None
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.neighbours and self.by != "scores":
-      raise ValueError(f"fusion.neighbours={self.neighbours} needs --by=scores")
-
-  def for_documents(self) -> "Fusion":
-    """Returns the settings where documents are ranked."""
-    if self.neighbours is not None or self.by != "scores":
-      return self
-    return dataclasses.replace(self, neighbours=0.25)
-
-  def check_neighbours(self, num_passages: int) -> None:
-    """Checks that all passages are scored if neighbours are wanted."""
-    if self.neighbours and num_passages > MOST_SCORED:
-      raise ValueError(
-        f"neighbours={self.neighbours} needs the scores of all passages; {num_passages:,} are more "
-        f"than {MOST_SCORED:,}, so give --neighbours=0"
-      )
 
 
 def fuse_ranks(
@@ -95,7 +71,6 @@ class FusedSearcher:
     base: Searches the index.
     embeddings_IxE: The embeddings of the index, needed to fuse scores.
     texts: The texts of the queries. Further queries, which pad a batch, have none.
-    neighbours: The documents near each other, if the fusion uses them.
   """
 
   base: Searcher
@@ -103,7 +78,6 @@ class FusedSearcher:
   bm25: Bm25Retriever
   fusion: Fusion
   texts: Sequence[str]
-  neighbours: Neighbours | None = None
 
   def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
     """Returns the best `k` passages of each query, with fused scores."""
@@ -134,8 +108,6 @@ class FusedSearcher:
     for dense_I, text in zip(dense_BxI, texts, strict=True):
       sparse_I = self.bm25.scores_by_id(text)
       fused = fuse_scores(dense_I[live], sparse_I[live], weight=self.fusion.weight)
-      if self.neighbours is not None and self.fusion.neighbours:
-        fused += self.fusion.neighbours * self.neighbours.mean_scores(live, fused)
       yield live, fused
 
   def _best_fused(
@@ -169,13 +141,11 @@ class Hybrid:
 
   Attributes:
     embeddings_IxE: The embeddings of the index, needed to fuse scores.
-    neighbours: The documents near each other, if the fusion uses them.
   """
 
   bm25: Bm25Retriever
   fusion: Fusion
   embeddings_IxE: Embeddings | None = None
-  neighbours: Neighbours | None = None
 
   def edited(
     self,
@@ -196,5 +166,4 @@ class Hybrid:
       bm25=self.bm25,
       fusion=self.fusion,
       texts=texts,
-      neighbours=self.neighbours,
     )

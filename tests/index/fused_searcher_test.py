@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion, Hybrid, fuse_ranks
 from realm_jax.index.fusion import Spread, fuse, fuse_scores
-from realm_jax.index.neighbours import Neighbours
 from realm_jax.index.postings import Postings
 
 MISSING = MISSING_PASSAGE_ID
@@ -104,29 +101,6 @@ def test_edits_are_searched_as_in_a_new_corpus(monkeypatch, most):
     ids = np.array(kept)[np.argsort(-scores, kind="stable")]
     np.testing.assert_array_equal(found.ids_BxK, ids[:, :59])
   assert 20 not in found.ids_BxK
-
-
-def test_neighbours_add_to_the_scores_of_all_passages():
-  near = Neighbours(np.arange(60) // 2, (np.arange(30)[:, None] + np.arange(1, 6)) % 30)
-  plain, scores = hybrid(), expected()
-  of = dataclasses.replace(hybrid(neighbours=0.5), neighbours=near)
-  found = search(of, k=60)
-  for query in range(2):
-    scores[query] += 0.5 * near.mean_scores(np.arange(60), scores[query])
-  np.testing.assert_array_equal(found.ids_BxK, np.argsort(-scores, kind="stable"))
-  unused = search(dataclasses.replace(plain, neighbours=near), k=60)
-  np.testing.assert_array_equal(unused.ids_BxK, search(plain, k=60).ids_BxK)
-
-
-def test_neighbours_are_for_documents_and_refused_where_they_cannot_be():
-  assert Fusion().for_documents().neighbours == 0.25
-  assert Fusion(neighbours=0.0).for_documents().neighbours == 0
-  assert Fusion(by="ranks").for_documents() == Fusion(by="ranks")
-  Fusion().check_neighbours(10**7)
-  with pytest.raises(ValueError, match=r"neighbours=0.25 .*10,000,000 .*--neighbours=0"):
-    Fusion().for_documents().check_neighbours(10**7)
-  with pytest.raises(ValueError, match=r"neighbours=0.1 needs --by=scores"):
-    Fusion(by="ranks", neighbours=0.1)
 
 
 def test_each_query_weighs_both_scores_whatever_their_scale():

@@ -94,8 +94,6 @@ def evaluate(
       "--predictions are scored without a system; omit --checkpoints, --passages, --index, "
       "--retriever and their settings"
     )
-  if qrels is not None and sources.retriever == "hybrid":
-    sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
   if following.follow and not (sources.checkpoints and sources.index and output):
     raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
   fixed = {"predictions": predictions, "against": against, "formats": formats or None}

@@ -36,8 +36,7 @@ THRESHOLD = 0.6
 _CONSIDERED = 100  # past questions of a search, the most similar ones
 # A strength is earned from the nearest trials, of which there have to be some.
 _NEAREST, _FEWEST = 30, 10
-_NEAR, _SURER, _LEAST, _PRIOR, _NEARLY = 0.2, 0.1, 1e-3, 0.3, 0.9
-_RESOLUTION = 1e-4  # of gains
+_NEAR, _SURER, _LEAST, _NEARLY = 0.2, 0.1, 1e-3, 0.9
 _CHANGED = 0.2  # share of the passages, after which trials are stale
 
 
@@ -73,7 +72,6 @@ class _Columns:
     self.useful = Column(dtype=bool, fill=False)
     self.tested = Column((2,), dtype=int, fill=0)  # numbers of questions and passages
     self.trials: dict[str, Column] = {}  # gains, and the spread; 0 without a trial
-    self.totals: dict[str, np.ndarray] = {}  # of all gains, as whole numbers, and of trials
     self.removed: list[int] = []
     self._vectors: dict[str, tuple[Column, Column]] = {}  # of length 1, and their lengths
     self._words: dict[tuple[str, ...], Words] = {}
@@ -95,12 +93,7 @@ class _Columns:
   def set_trial(self, by: str, row: int, gains: Sequence[float]) -> None:
     if by not in self.trials:
       self.trials[by] = Column((len(gains),), dtype=float, fill=0)
-      self.totals[by] = np.zeros(len(gains), int)
-    trials = self.trials[by].first(row + 1)
-    for sign, trial in ((-1, trials[row]), (1, np.array(gains, float))):
-      counts = np.append(np.round(trial[:-1] / _RESOLUTION), trial[-1] > 0)
-      self.totals[by] = self.totals[by] + sign * counts.astype(int)
-    trials[row] = gains
+    self.trials[by][row] = gains
 
   def _set_vector(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
     if encoder not in self._vectors:
@@ -154,9 +147,6 @@ class Memory:
           dead.append(before)
         columns.add(record)
       columns.removed += dead
-      for row in dead:
-        for by in columns.trials:
-          columns.set_trial(by, row, (0.0,) * (len(STRENGTHS) + 1))
       after._columns, after._live_N = columns, np.ones(len(columns.records), bool)
     after._live_N[: len(self._live_N)] = self._live_N
     after._live_N[dead] = False
@@ -277,8 +267,8 @@ class Recall:
     """Returns how far similar questions move passages, and which past questions have shown it.
 
     A trial counts by its similarity, and less if its search stood out less: where the best score
-    is far from the mean, memory has more to spoil than there. All trials together count as one that
-    is hardly similar. The highest strength is taken of those that gained nearly as much as any.
+    is far from the mean, memory has more to spoil than there. The highest strength is taken of
+    those that gained nearly as much as any.
 
     Args:
       spread: Distance of the best score from the mean.
@@ -294,8 +284,7 @@ class Recall:
     if len(best) < _FEWEST:
       return Earned()
     gained_RxS = weights[best, None] * trials_NxS[near[best], :-1]
-    *total_S, number = self.columns.totals[self.by].tolist()
-    gained_S = gained_RxS.sum(axis=0) + _PRIOR * _RESOLUTION * np.array(total_S) / max(1, number)
+    gained_S = gained_RxS.sum(axis=0)
     if gained_S.max() <= 0:
       return Earned()
     chosen = int(np.flatnonzero(gained_S >= _NEARLY * gained_S.max())[-1])

@@ -214,6 +214,10 @@ def test_the_best_are_those_of_all_scores(languages, rows_at_once, monkeypatch):
         assert at.tolist() == of_live[found].tolist()
         np.testing.assert_array_equal(scores, expected[found])
         np.testing.assert_array_equal(retriever.scores(question)[of_live], expected)
+        also = of_live[:: max(1, len(of_live) // 3)]
+        at, scores = retriever.best(question, k, also=also)
+        assert {*also.tolist()} <= {*at.tolist()} and (np.diff(at) > 0).all()
+        np.testing.assert_array_equal(scores, retriever.scores(question)[at])
 
 
 def test_terms_are_told_apart_however_they_begin():

@@ -10,6 +10,7 @@ import pytest
 
 from realm_jax.knowledge_base import memory_file, use_memory
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.question_similarity import Words
 from tests.knowledge_base import tiny_models
 
 PLANTS = [
@@ -310,3 +311,53 @@ def test_past_questions_are_private_and_everything_else_follows_the_umask(tmp_pa
   files = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "kb").rglob("*.*")}
   assert [*modes, files.pop(use_memory.FILE)] == [0o600, 0o600]
   assert {*files.values()} == {0o666 & ~umask}
+
+
+def test_a_deletion_reads_and_writes_only_what_was_said_of_it(words, monkeypatch):
+  for number in range(20):
+    words.feedback(f"question {number}", useful="oak" if number else "fern")
+  words.delete("rock 1")  # the first change looks for what a killed process left
+  path = os.path.join(words.path, use_memory.FILE)
+  before, content = os.stat(path), open(path, "rb").read()
+  memory = words._folder.memory.newest()
+  words.delete("rock 2")
+  assert os.stat(path).st_ino == before.st_ino and words._folder.memory.newest() is memory
+  words.delete("fern")
+  after = open(path, "rb").read()
+  assert len(words.past_questions()) == 19 and b'"question 0"' not in after
+  lines = [line.partition(b', "trials"')[0] for line in content.splitlines()]
+  kept = [line.partition(b', "trials"')[0].removesuffix(b"}") for line in after.splitlines()]
+  assert kept == [line.removesuffix(b"}") for line in lines if b'"question 0"' not in line]
+  words.feedback("question 20", useful="oak")
+  assert KnowledgeBase(words.path).past_questions() == words.past_questions()
+
+
+def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeypatch):
+  words.feedback("question", useful="oak")
+  monkeypatch.setattr(memory_file.MemoryFile, "drop_missing", lambda *_: None)
+  words.delete("oak")
+  monkeypatch.undo()
+  assert words.past_questions()
+  KnowledgeBase(words.path).delete("fern")
+  assert not words.past_questions()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_similarity_by_words_does_not_depend_on_history(seed):
+  draw = np.random.default_rng(seed)
+  asked = [frozenset(draw.choice(list("abcdefghij"), draw.integers(5))) for _ in range(60)]
+  grown, kept = Words(), list(range(60))
+  for number, terms in enumerate(asked):
+    grown.add(terms)
+    grown.similarity("ab")
+    if number % 3 == 2:
+      grown.remove(kept.pop(int(draw.integers(len(kept) - 60 + number + 1))))
+  made = Words()
+  for number in kept:
+    made.add(asked[number])
+  np.testing.assert_array_equal(grown.similarity("aciz")[kept], made.similarity("aciz"))
+
+
+def test_an_answer_is_not_taken_from_a_passage_that_was_not_useful(words):
+  past = words.feedback("what has leaves", answer="leaves", not_useful="fern")
+  assert past.useful == () and [one.id for one in past.not_useful] == ["fern"]

@@ -218,11 +218,13 @@ def _remember(
     written[key] = past.after(said)
   if encoder != snapshot.commit.settings.encoder:  # past questions are compared by the new one
     written = {**{key: past for key, past in now.records.items() if key not in written}, **written}
-  embed = snapshot.embed
+  embed, places = snapshot.embed, folder.newest().find
+  ids = [*{one.id for past in written.values() for one in past.judged}]
+  gone = {id for id, place in zip(ids, places(ids), strict=True) if place is None}
+  kept = filter(None, (past.without(gone) for past in written.values()))
   folder.memory.write(
     [
-      past if embed is None else past.with_embedding(encoder, embed(past.question))
-      for past in written.values()
+      past if embed is None else past.with_embedding(encoder, embed(past.question)) for past in kept
     ],
     trials={key: trial for key, trial in tried.items() if key in written or now.get(key)},
   )

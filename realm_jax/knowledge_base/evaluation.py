@@ -100,7 +100,8 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
       searches[ranking + _MEMORY] = functools.partial(search, by=ranking, memory=memory)
   if not os.path.isdir(path):
     asked = read_questions(path)
-    figures, unlike = answerable(snapshot, asked, memory)
+    used = memory if snapshot.commit.settings.memory else Memory()
+    figures, unlike = answerable(snapshot, asked, used)
     return Evaluation(
       scores={name: found_answers(by, asked) for name, by in searches.items()},
       answerable=figures,

@@ -235,8 +235,7 @@ def memory_of(
   """Returns a memory in which each question was tried."""
   memory = Memory(one for one in records if one.useful or not answered)
   for past in progress.track(memory.untested(snapshot.num_passages), what="trials"):
-    if (trial := trials.test(past, snapshot, memory)) is not None:
-      memory.add_trial(past.key, trial)
+    memory.add_trial(past.key, trials.test(past, snapshot, memory))
   return memory
 
 

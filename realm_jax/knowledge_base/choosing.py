@@ -236,9 +236,8 @@ def _try(memory: Memory, snapshot: Snapshot, *, seconds: float) -> dict[str, Tri
   for past in progress.track(memory.untested(snapshot.num_passages), what="trials"):
     if time.monotonic() - started > seconds:
       break
-    if (trial := trials.test(past, snapshot, memory)) is not None:
-      memory.add_trial(past.key, trial)
-      tried[past.key] = trial
+    tried[past.key] = trials.test(past, snapshot, memory)
+    memory.add_trial(past.key, tried[past.key])
   return tried
 
 

@@ -67,7 +67,7 @@ def remember(
   stale = known.untested(snapshot.num_passages, _TESTED)
   tested = {one.key: trials.test(one, snapshot, known) for one in stale}
   tested[past.key] = trials.test(past, snapshot, known, question_E=question_E)
-  memory.write([past], trials={key: trial for key, trial in tested.items() if trial is not None})
+  memory.write([past], trials=tested)
   return past
 
 

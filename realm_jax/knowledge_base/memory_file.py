@@ -75,11 +75,13 @@ class MemoryFile:
       try:
         content = text_files.parse_json(line)
         made = content.pop("trials", {})
-        trials |= {key: json_fields.restored(Trial, each) for key, each in made.items()}
+        made = {key: json_fields.restored(Trial, each) for key, each in made.items()}
         record = json_fields.restored(PastQuestion, content) if content else None
         if record and (key := record.key):
           records.pop(key, None)  # the newest is the last
           records[key], self._spans[key] = record, (start, start + len(line) + 1)
+          trials.pop(key, None)
+        trials |= made
       except _WRONG as error:
         logging.warning("skipped a damaged line of %s: %s", self._path, error)
     self._memory = self._memory.changed(records.values())

@@ -23,22 +23,21 @@ _DISCOUNTS = 1 / np.log2(np.arange(2, _DEPTH + 2))
 
 def test(
   past: PastQuestion, snapshot: "Snapshot", memory: Memory, *, question_E: np.ndarray | None = None
-) -> Trial | None:
-  """Returns the trial of a question; None if no passage that was useful is there.
+) -> Trial:
+  """Returns the trial of a question, without gains if no passage that was useful is there.
 
   Args:
     memory: Past questions; whether this one is among them does not matter.
     question_E: Its embedding; None takes the one that is remembered.
   """
   useful = use_memory.rows(snapshot, past.useful)
-  if not useful:
-    return None
-  if question_E is None:
+  if useful and question_E is None:
     question_E = memory.embedding(past.key, snapshot)
   right = {snapshot.place(row)[0] for row in useful}
   gains = {
     by: _gains(past.question, right, snapshot, memory, by=by, question_E=question_E)
     for by in (RANKINGS if snapshot.embed else RANKINGS[:1])
+    if useful
   }
   number = len(memory) + (memory.get(past.key) is None)
   return Trial(gains=gains, num_questions=number, num_passages=snapshot.num_passages)

@@ -191,8 +191,9 @@ class Memory:
     """Keeps what a trial has shown of a past question."""
     if (row := self._row(key)) is None:
       return
-    for ranking, gains in trial.gains.items():
-      self._columns.set_trial(ranking, row, gains)
+    nothing = (0.0,) * (len(STRENGTHS) + 1)
+    for ranking in self._columns.trials.keys() | trial.gains.keys():
+      self._columns.set_trial(ranking, row, trial.gains.get(ranking, nothing))
     self._columns.tested[row] = trial.num_questions, trial.num_passages
 
   def trial(self, key: str) -> Trial | None:
@@ -200,7 +201,8 @@ class Memory:
     row = self._row(key)
     if row is None or not (tested := self._columns.tested.first(row + 1)[row]).any():
       return None
-    gains = {by: tuple(of.first(row + 1)[row].tolist()) for by, of in self._columns.trials.items()}
+    found = {by: of.first(row + 1)[row].tolist() for by, of in self._columns.trials.items()}
+    gains = {by: tuple(of) for by, of in found.items() if of[-1]}
     return Trial(gains=gains, num_questions=int(tested[0]), num_passages=int(tested[1]))
 
   def untested(self, num_passages: int, count: int | None = None) -> list[PastQuestion]:

@@ -361,3 +361,22 @@ def test_similarity_by_words_does_not_depend_on_history(seed):
 def test_an_answer_is_not_taken_from_a_passage_that_was_not_useful(words):
   past = words.feedback("what has leaves", answer="leaves", not_useful="fern")
   assert past.useful == () and [one.id for one in past.not_useful] == ["fern"]
+
+
+def test_a_trial_is_of_what_was_said_last_and_of_what_is_there(words):
+  questions = [f"which plant of the shade{'?' * n}" for n in range(1, 15)]
+  for question in questions:
+    words.feedback(question, useful="fern")
+  memory = words._folder.memory.newest()
+  assert all(memory.trial(key).gains["words"][-1] > 0 for key in memory.records)
+  for question in questions[:7]:
+    words.feedback(question, not_useful="fern")
+  words.update([{**PLANTS[1], "text": "It was another text. It is green."}])
+  for number in range(40):
+    words.feedback(f"question {number}", useful="oak")
+  memory = words._folder.memory.newest()
+  opened = KnowledgeBase(words.path)._folder.memory.newest()
+  for key in memory.records:
+    assert memory.trial(key) == opened.trial(key)
+  assert not memory.trial(questions[0]).gains and not memory.trial(questions[9]).gains
+  assert len(memory.untested(words.num_passages)) < 30, "those that cannot be tried stop nothing"

@@ -2,8 +2,8 @@
 
 Both are trained with the loss of ORQA's retriever (Lee et al. 2019): -log of the share of passages
 with an answer in the softmax over passages that the encoder ranks best. An answer that many of them
-have, such as a profession, is weak evidence that one of them is right, so a question counts by one
-divided by their number. Passages keep their tower, so no embedding of a knowledge base changes.
+have, such as a profession, is no evidence that one of them is right, so such questions are left
+out. Passages keep their tower, so no embedding of a knowledge base changes.
 """
 
 import functools
@@ -33,6 +33,7 @@ _OPTIMIZER = OptimizerConfig(name="adamw", learning_rate=1.5e-4)
 _ADAPTER_OPTIMIZER = OptimizerConfig(
   name="adamw", learning_rate=3e-3, warmup_steps=0, schedule="constant"
 )
+_COMMON = 30  # passages of the best, above which an answer says nothing
 _CANDIDATES, _POOL, _ADAPTER_BATCH, _ADAPTER_EPOCHS = 200, 20_000, 64, 5
 _TEMPERATURE = 0.05  # of scores from -1 to 1, unless the encoder was trained with its own
 
@@ -64,6 +65,7 @@ def tune(
     for right_R, beam_R, question in zip(right_BxR, rows_N[beam_BxR].tolist(), batch, strict=False):
       texts_R = map(text, beam_R)
       right_R[:] = [occurs(one, question.answers, regex=question.regex) for one in texts_R]
+      right_R &= right_R.sum() <= _COMMON
     trained, state = step(trained, state, query, embeddings_NxE[beam_BxR], right_BxR)
   return encoder.replaced(config, {**params, **trained})
 
@@ -91,10 +93,7 @@ def _program(config: EncoderConfig, optimizer):
 
 
 def _loss(logits_BxR: jax.Array, right_BxR: jax.Array) -> jax.Array:
-  """Returns REALM's objective, if a passage with an answer has p(y|z) = 1 and no other has any.
-
-  A question counts by one divided by the number of passages with an answer.
-  """
+  """Returns REALM's objective, if a passage with an answer has p(y|z) = 1 and no other has any."""
   log_p_B = marginal_log_likelihood(
     logits_BxR,
     jnp.where(right_BxR, 0.0, _LOWEST)[..., None],
@@ -102,20 +101,19 @@ def _loss(logits_BxR: jax.Array, right_BxR: jax.Array) -> jax.Array:
     valid_BxK=jnp.ones_like(right_BxR),
     marginalize="span",
   )
-  number_B = jnp.sum(right_BxR, axis=1)
-  weighted_B = jnp.where(number_B > 0, log_p_B / jnp.maximum(number_B, 1), 0)
-  return -weighted_B.sum() / jnp.maximum((number_B > 0).sum(), 1)
+  counted_B = jnp.any(right_BxR, axis=1)
+  return -jnp.where(counted_B, log_p_B, 0).sum() / jnp.maximum(counted_B.sum(), 1)
 
 
 def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) -> Adapter | None:
   """Returns an adapter of the embeddings of questions; None if no question can be learned from.
 
-  A question without an answer among its best passages, or with answers in all of them, is left out.
+  A question without an answer among its best passages, or with answers in many, is left out.
   """
   started = time.monotonic()
   assert snapshot.embed is not None, "there is an encoder"
   rows_N = np.flatnonzero(snapshot.live_N)
-  learned, found, right = [], [], []
+  learned, found, right, common = [], [], [], 0
   for question in progress.track(questions, what="questions"):
     if time.monotonic() - started > seconds / 2:
       break
@@ -125,11 +123,18 @@ def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) 
       occurs(snapshot.hit(row).text, question.answers, regex=question.regex)
       for row in rows.tolist()
     ]
-    if any(answers) and not all(answers):
+    common += sum(answers) > _COMMON
+    if 0 < sum(answers) <= min(_COMMON, len(answers) - 1):
       learned.append(question_E)
       found.append(rows)
       right.append(rows[answers])
-  logging.info("%d of %d questions have an answer among the best", len(learned), len(questions))
+  logging.info(
+    "%d of %d questions are learned from; %d have answers in more than %d of the best passages",
+    len(learned),
+    len(questions),
+    common,
+    _COMMON,
+  )
   if not learned:
     return None
   draw = np.random.default_rng(0)

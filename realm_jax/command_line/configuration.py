@@ -191,7 +191,10 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
       from realm_jax.devices import directory_lock
       from realm_jax.foundations import object_store
 
-      stack.enter_context(directory_lock.hold_for_job(workdir))
+      # That of a job which keeps nothing else there.
+      module = inspect.getmodule(inspect.unwrap(job))
+      kind = getattr(module, "WORKDIR_KIND", directory_lock.WORKDIR)
+      stack.enter_context(directory_lock.hold_for_job(workdir, kind=kind))
       file = object_store.absolute(os.path.join(workdir, f"{name}_config.gin"))
       before = file.read_text() if file.exists() else None
       atomic_files.write_text(str(file), gin.config_str(max_line_length=100))

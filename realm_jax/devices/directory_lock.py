@@ -22,13 +22,17 @@ import tensorstore
 from absl import logging
 
 from realm_jax.foundations import atomic_files, object_store
-from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 LOCK_FILE = "directory.lock"
 WORKDIR = DirectoryKind(
   name="the workdir of a job",
-  files=ANYTHING,
-  marks=("*.gin", "checkpoints/", LOCK_FILE),
+  files=(
+    *("*_config.gin", LOCK_FILE, "checkpoints/", "best/", "logs/", "plugins/"),
+    *("metrics.jsonl", "samples.jsonl", "swaps.jsonl", "events.out.tfevents.*"),
+  ),
+  marks=("*_config.gin", LOCK_FILE, "checkpoints/*/_CHECKPOINT_METADATA"),
+  shared=True,
 )
 
 # The directory of the job that runs, and its check.
@@ -93,9 +97,9 @@ def hold(
 
 
 @contextlib.contextmanager
-def hold_for_job(workdir: str) -> Iterator[None]:
+def hold_for_job(workdir: str, *, kind: DirectoryKind = WORKDIR) -> Iterator[None]:
   """Holds the lock of a job's workdir; a training that the job runs in it shares the lock."""
-  with hold(workdir, kind=WORKDIR) as still_held:
+  with hold(workdir, kind=kind) as still_held:
     token = _held_by_job.set((_identity(workdir), still_held))
     try:
       yield

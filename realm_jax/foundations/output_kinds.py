@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from realm_jax.foundations import object_store
 
-ANYTHING = ("*", "*/")  # files of a kind in which the user may keep files as well
 UNFINISHED = ".unfinished."  # in names of directories that jobs are about to finish
 _START = 4096  # characters of a file that tell its kind
 
@@ -28,11 +27,13 @@ class DirectoryKind:
     name: What it is, for messages.
     files: Patterns of the files that it may have.
     marks: Patterns; at least one must match a file. Empty if any of `files` will do.
+    shared: Whether the user may keep other files there, which are never written.
   """
 
   name: str
   files: tuple[str, ...]
   marks: tuple[str, ...] = ()
+  shared: bool = False
 
   def check(self, path: str | os.PathLike) -> None:
     """Checks that a directory is missing, empty or of this kind."""
@@ -40,10 +41,12 @@ class DirectoryKind:
     if not remote and object_store.absolute(path).is_file():
       raise _refusal(path, f"is a file, not {self.name}")
     found = [file for file in _files_below(path) if not _is_ours(file)]
+    if self.shared:
+      found = [file for file in found if _matches(file, self.files)]
     for file in found:
       if not _matches(file, self.files):
         raise _refusal(path, f"has {file}, which is no part of {self.name}")
-    if remote and self.files != ANYTHING:
+    if remote and not self.shared:
       return  # an interrupted copy may lack its mark, and nothing is removed there
     if found and not any(_matches(file, self.marks or self.files) for file in found):
       raise _refusal(path, f"has {found[0]}, but is not {self.name}")

@@ -27,7 +27,7 @@ import orbax.checkpoint as ocp
 
 from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import json_fields, object_store
-from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 _FORMAT = 3
 _MANIFEST = "manifest"
@@ -37,7 +37,10 @@ _STEPS = ocp.step.standard_name_format()
 # What reading files raises that are not those that were written.
 _WRONG = (ValueError, TypeError, LookupError, FileNotFoundError, NotADirectoryError)
 INDEX = DirectoryKind(
-  name="an index", files=ANYTHING, marks=(f"*/{_MANIFEST}/*", directory_lock.LOCK_FILE)
+  name="an index",
+  files=("[0-9]*/", directory_lock.LOCK_FILE),
+  marks=(f"*/{_MANIFEST}/*", directory_lock.LOCK_FILE),
+  shared=True,
 )
 
 

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from realm_jax.foundations import atomic_files
-from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file
 
-KIND = DirectoryKind(name="a thing", files=ANYTHING)
+KIND = DirectoryKind(name="a thing", files=("*", "*/"))
 
 
 @pytest.fixture(params=["swapped", "moved aside"])

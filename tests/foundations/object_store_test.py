@@ -14,10 +14,10 @@ from launch.upload import upload
 from realm_jax.checkpoints import orbax_files
 from realm_jax.corpus import input_files, passage_store, reading
 from realm_jax.foundations import atomic_files, object_store
-from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.training import metric_writers
 
-KIND = DirectoryKind(name="a thing", files=ANYTHING)
+KIND = DirectoryKind(name="a thing", files=("*", "*/"))
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import pytest
 from realm_jax import main
 from realm_jax.command_line import flags
 from realm_jax.corpus.passage_store import CORPUS
+from realm_jax.devices.directory_lock import WORKDIR
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind, FileKind
+from realm_jax.index.generations import INDEX
 
 GIN = pathlib.Path(__file__).parents[2] / "gin" / "experiments"
 GIN_FILES = {"demo": "demo.gin"}
@@ -99,8 +101,20 @@ def refused(job, name, path, capfd):
   assert path in line and "nothing there is replaced" in line, line
 
 
-@pytest.mark.parametrize("stranger", ["precious/ckpt", "7/thesis.txt", "file"])
-@pytest.mark.parametrize(("job", "name"), ALL)
+def strangers(job, name):
+  """Yields what a user may have where a job would write; "file" instead of a directory."""
+  yield "file"
+  if name == "index":
+    yield "7/thesis.txt"
+  elif name == "workdir" and job not in ("demo", "check"):
+    yield from ("checkpoints/model.pt", "metrics.jsonl", "best/thesis.txt")
+  else:
+    yield from ("precious/ckpt", "7/thesis.txt")
+
+
+@pytest.mark.parametrize(
+  ("job", "name", "stranger"), [(*one, stranger) for one in ALL for stranger in strangers(*one)]
+)
 def test_what_a_user_has_survives_and_is_refused_first(job, name, stranger, tmp_path, capfd):
   path = tmp_path / "mine"
   if stranger == "file":
@@ -111,6 +125,23 @@ def test_what_a_user_has_survives_and_is_refused_first(job, name, stranger, tmp_
   before = content(tmp_path)
   refused(job, name, str(path), capfd)
   assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+  ("kind", "beside"),
+  [
+    (WORKDIR, ["passages/metadata.json", "ict/checkpoints/4/x", "vocabulary/vocab.txt", "thesis"]),
+    (WORKDIR, ["checkpoints/4/_CHECKPOINT_METADATA", "checkpoints/4/state/x", "7/thesis.txt"]),
+    (WORKDIR, ["launch_local_config.gin", "logs/x.log", "thesis.txt"]),
+    (INDEX, ["thesis.txt", "checkpoints/4/x"]),
+    (INDEX, ["3/manifest/metadata", "3/shard/x", "thesis.txt"]),
+  ],
+)
+def test_a_job_works_beside_files_whose_names_it_does_not_write(kind, beside, tmp_path):
+  for file in beside:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+  kind.check(tmp_path)
 
 
 def test_an_upload_is_refused_where_other_objects_are(emulated_gcs, tmp_path, capfd):

@@ -58,7 +58,9 @@ _TINY = Pretraining(
   # The resumed training waits for the second generation.
   refresh=RefreshConfig(poll_seconds=0.1, max_staleness_steps=_EVERY, when_late="wait"),
 )
-_CHECK = DirectoryKind(name="a check", files=("check-*/", "*_config.gin", directory_lock.LOCK_FILE))
+WORKDIR_KIND = DirectoryKind(
+  name="a check", files=("check-*/", "*_config.gin", directory_lock.LOCK_FILE)
+)
 _FACTOR_WEIGHT = 8  # so that 1 % is more than bfloat16 may be off
 _SLOW = 0.1  # of the roofline
 
@@ -94,7 +96,7 @@ def check(
     raise ValueError("several processes need a directory that all can reach; give --workdir")
   with tempfile.TemporaryDirectory() as temporary:
     if workdir is not None:
-      _CHECK.check(workdir)
+      WORKDIR_KIND.check(workdir)
     checks = _Checks(
       directory=os.path.join(workdir or temporary, processes.share(f"check-{time.time_ns()}")[0]),
       local=os.path.join(temporary, "corpora"),

@@ -33,7 +33,7 @@ from realm_jax.training.pretraining import Pretraining
 from realm_jax.training.training_run import CHECKPOINTS
 
 _CONFIG = "demo_config.gin"
-_DEMONSTRATION = DirectoryKind(
+WORKDIR_KIND = DirectoryKind(
   name="a demonstration",
   files=(
     *("*_config.gin", directory_lock.LOCK_FILE, "summary.json", "curves.png", "logs/"),
@@ -164,7 +164,7 @@ def demo(
 
 def _clear(workdir: str) -> None:
   """Removes the files of an earlier demonstration, but not this one's configuration."""
-  _DEMONSTRATION.check(workdir)
+  WORKDIR_KIND.check(workdir)
   for path in pathlib.Path(workdir).iterdir():
     if path.is_dir() and not path.is_symlink():
       shutil.rmtree(path)

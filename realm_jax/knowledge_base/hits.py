@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ from realm_jax.text.terminal import line, plain
 if TYPE_CHECKING:
   from realm_jax.answering.question_answerer import SpanAnswer
 
-_WORD = re.compile(r"\w+")
+from realm_jax.text.analysis import Analyzer
+
 _WIDTH = 96
 _DOUBTED = 10  # unknown numbers that are named
 _NAMED = 5  # past questions
@@ -56,8 +56,7 @@ class Hits(Sequence[Hit]):
   """The passages found for a question, best first.
 
   Attributes:
-    is_asked: Whether a word is one of the question's, inflected or not. Pickled hits know it of the
-      words that they have.
+    languages: Those of the documents, which decide what is a word of the question.
     answerable: The probability that an answer is among the best passages, of at most 20, also where
       it is too low to return them; None if nothing has learned it.
     earned: How far past questions moved passages, if the search was asked to explain itself.
@@ -65,14 +64,9 @@ class Hits(Sequence[Hit]):
 
   question: str
   found: tuple[Hit, ...]
-  is_asked: Callable[[str], bool] = dataclasses.field(repr=False, compare=False)
+  languages: tuple[str, ...] = dataclasses.field(repr=False, compare=False)
   answerable: float | None = None
   earned: Earned | None = None
-
-  def __reduce__(self):
-    words = {word for hit in self.found for word in _WORD.findall(f"{hit.title} {hit.text}")}
-    asked = frozenset(filter(self.is_asked, words))
-    return type(self), (self.question, self.found, asked.__contains__, self.answerable, self.earned)
 
   def __len__(self) -> int:
     return len(self.found)
@@ -99,34 +93,32 @@ class Hits(Sequence[Hit]):
     fields = "".join(f"  {name}={value}" for name, value in hit.fields.items())
     yield line(f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}")
     for part in textwrap.wrap(plain(hit.text), _WIDTH, max_lines=4, placeholder=" ..."):
-      yield f"         {self._marked(part, mark)}"
+      yield f"         {self._marked(part, mark, str)}"
     if hit.remembered:
       yield f"         (useful for: {textwrap.shorten(plain(hit.remembered), _WIDTH)})"
 
-  def _marked(self, text: str, mark: Callable[[str], str]) -> str:
-    return _WORD.sub(lambda word: mark(word[0]) if self.is_asked(word[0]) else word[0], text)
+  def _marked(self, text: str, mark: Callable[[str], str], other: Callable[[str], str]) -> str:
+    pieces, last = [], 0
+    for start, end in self.spans(text):
+      pieces += [other(text[last:start]), mark(text[start:end])]
+      last = end
+    return "".join([*pieces, other(text[last:])])
 
   def spans(self, text: str) -> list[tuple[int, int]]:
-    """Returns where a text has words of the question."""
-    return [word.span() for word in _WORD.finditer(text) if self.is_asked(word[0])]
+    """Returns where a text has words of the question, inflected or not, in order and apart."""
+    return Analyzer(self.languages).marks(self.question, text)
 
   def _repr_html_(self) -> str:
+    mark = lambda words: f"<mark>{html.escape(words)}</mark>"  # noqa: E731
     rows = "".join(
       f"<tr><td>{hit.score:.3f}</td><td>{html.escape(hit.id)}</td>"
-      f"<td>{html.escape(hit.title)}</td><td>{self._marked_html(hit.text)}</td></tr>"
+      f"<td>{html.escape(hit.title)}</td><td>{self._marked(hit.text, mark, html.escape)}</td></tr>"
       for hit in self.found
     )
     return (
       f"<p>{html.escape(self.question)}</p><table>"
       f"<tr><th>score</th><th>id</th><th>title</th><th>text</th></tr>{rows}</table>"
     )
-
-  def _marked_html(self, text: str) -> str:
-    pieces = (
-      f"<mark>{piece}</mark>" if number % 2 and self.is_asked(piece) else html.escape(piece)
-      for number, piece in enumerate(re.split(r"(\w+)", text))  # every second one is a word
-    )
-    return "".join(pieces)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

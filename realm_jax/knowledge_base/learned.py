@@ -207,9 +207,9 @@ def find(
   snapshot = folder.newest()
   if is_blank(question):  # which services refuse to embed
     snapshot.matching(where or {})  # may be wrong
-    return Hits(question, (), lambda word: False)
+    return Hits(question, (), snapshot.languages)
   memory = folder.memory.newest() if snapshot.commit.settings.memory else Memory()
-  model, words = snapshot.answerability, snapshot.words_of(question)
+  model = snapshot.answerability
   if model is not None and model.is_of(snapshot, by):
     found, features, earned = search(snapshot, question, k, where=where, exact=exact, memory=memory)
     stale = bool(found) and model.is_stale(snapshot)
@@ -226,9 +226,8 @@ def find(
       "answer; train with questions, of which some have an answer and some have none"
     )
   enough = min_answerable is None or (answerable is not None and answerable >= min_answerable)
-  return Hits(
-    question, tuple(found) if enough else (), words, answerable, earned if explain else None
-  )
+  kept = tuple(found) if enough else ()
+  return Hits(question, kept, snapshot.languages, answerable, earned if explain else None)
 
 
 def search(

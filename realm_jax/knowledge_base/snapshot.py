@@ -151,15 +151,6 @@ class Snapshot:
     # Words are not cut, unless they are not spaced.
     return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 
-  def words_of(self, question: str) -> Callable[[str], bool]:
-    """Returns a function that tells whether a word is one of the question's, inflected or not."""
-
-    @functools.cache
-    def terms_of(text: str) -> frozenset[str]:
-      return self.terms(text)
-
-    return lambda word: not terms_of(question).isdisjoint(terms_of(word))
-
   def terms(self, text: str) -> frozenset[str]:
     """Returns what a text is compared by: its words without the inflections of each language."""
     return frozenset(itertools.chain.from_iterable(self._analyzer.in_each_language(text)))

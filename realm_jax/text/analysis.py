@@ -14,11 +14,12 @@ import threading
 import unicodedata
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import regex
 import Stemmer
 
+from realm_jax.text.digit_groups import DigitGroups
 from realm_jax.text.languages import (
   ALPHABETIC,
   IDEOGRAPHIC,
@@ -74,7 +75,6 @@ _LETTERS_OF = {
 # Marks of one meaning, and two that would become letters of the word before.
 _MARKS = str.maketrans("‐‑‒–−’‘ʼ٫٬™℠♯“”", "-----'''.,  #  ")
 _DIGIT = regex.compile(r"[\p{Nd}--[0-9]]", regex.V1)
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
 # What a language adds to a word by an apostrophe.
 _ELISION = regex.compile(
   r"(?i)(?<![\p{L}\p{M}\p{N}])"
@@ -87,6 +87,8 @@ _CLITICS = {
 
 _SYLLABLES = IDEOGRAPHIC + r"\p{Script=Hangul}"
 _CHARACTER = regex.compile(r"\X")
+_CHUNK = re.compile(r"\S+")
+_DIGITS = regex.compile(r"\p{N}+")
 _RUN = regex.compile(
   rf"(?P<syllables>(?:[{_SYLLABLES}]\p{{M}}*)+)"
   rf"|(?P<unspaced>[[{ALPHABETIC}]&&[\p{{L}}\p{{M}}]]+)"
@@ -101,12 +103,14 @@ _BEFORE = "!\"'()*,-:;<=>?[]^_`{|}~“”„‘«»‹›¿¡–—…"
 _AFTER = _BEFORE + ".।؟،؛"
 
 _WORD = r"[\p{L}\p{N}][\p{L}\p{M}\p{N}]*+"
+_EMOJI = r"[\p{Extended_Pictographic}--[©®™‼⁉ℹ]]"
 # Words with marks between them, which end at brackets, quotes and what divides sentences. A mark
 # before or after may belong to them, as in .NET, #tag, $5, C++, F# and 50%.
 _TOKEN = regex.compile(
   rf"(?:(?<![.\p{{L}}\p{{M}}\p{{N}}])\.(?=\p{{L}})|[#@\p{{Sc}}])?{_WORD}"
   rf"(?:(?:(?<=\p{{N}}),(?=\p{{N}}{{1,3}}(?!\p{{N}}))|(?!\.\.|--)[^\s\p{{L}}\p{{N}}\p{{Pi}}\p{{Pf}}"
-  rf"\p{{Ps}}\p{{Pe}}—―…,;\"!|<>]{{1,3}}){_WORD})*+(?:\+{{1,2}}|[#%\p{{Sc}}])?",
+  rf"\p{{Ps}}\p{{Pe}}—―…,;\"!|<>\p{{So}}]{{1,3}}){_WORD})*+(?:\+{{1,2}}|[#%\p{{Sc}}])?"
+  rf"|{_EMOJI}|\p{{Regional_Indicator}}{{2}}",
   regex.V1,
 )
 _IS_WORD = regex.compile(_WORD)
@@ -121,6 +125,16 @@ _PART = regex.compile(
 _HUMP = regex.compile(r"\p{Lu}?[\p{Ll}\p{M}]{2,}|\p{Lu}{2,}(?!\p{Ll})|\p{N}{2,}")
 _IS_CAMEL = regex.compile(r"\p{Ll}\p{Lu}|\p{Lu}{2}\p{Ll}{2}")
 _JOINED = str.maketrans("", "", "-'")
+# A number with its unit, and a name with its number.
+_WITH_UNIT = regex.compile(r"(\p{N}+)(\p{L}+)|(\p{L}{2,})(\p{N}+)")
+# Words of the English plural that Snowball leaves: pdfs, mp3s, gpus, but not gas, dress or 1990s.
+_PLURAL = re.compile(
+  r"\d*[b-df-hj-np-tv-z][b-df-hj-np-tv-z\d]*[b-df-hj-np-rtv-z\d]s|[b-df-hj-np-tv-z]{2,}[aeiou]s"
+)
+_STOP_LINE = (  # which keep their words, as capitals do
+  r"(?im)[^\w\n]*(?:(?:%s)(?:'(?:s|t|d|m|ll|re|ve))?(?!\w)[^\w\n]*)+$"
+)
+_SHOUTED = 4  # words; in so many capitals alone no word is a name for them
 
 
 class Analyzer:
@@ -149,8 +163,21 @@ class Analyzer:
 
   def in_each_language(self, question: str) -> list[list[str]]:
     """Returns the terms of a question in each language, those that are the same once."""
+    question = _spoken(question)
     analyses = (tuple(words.terms(question)) for words in self._words.values())
     return [*map(list, dict.fromkeys(analyses))]
+
+  def marks(self, question: str, text: str) -> list[tuple[int, int]]:
+    """Returns where a text has terms of a question, in order and apart."""
+    question, found = _spoken(question), list[tuple[int, int]]()
+    for words in self._words.values():
+      found += words.marks(words.asked(question), text)
+    apart: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+      if apart and start < apart[-1][1]:
+        start, end = apart[-1][0], max(end, apart.pop()[1])
+      apart.append((start, end))
+    return apart
 
   def idle(self, language: str, *, question_words: bool = True) -> frozenset[str]:
     """Returns the terms, in each language, of words of one that tell nothing in a question.
@@ -169,6 +196,7 @@ class _Cache(dict[str, str]):
   """What a function returned for each short text; safe to use from several threads."""
 
   _all: ClassVar = weakref.WeakValueDictionary[int, "_Cache"]()
+  _size: ClassVar = 0  # of all since they were cleared, or more
 
   def __init__(self, function: Callable[[str], str]):
     super().__init__()
@@ -180,12 +208,22 @@ class _Cache(dict[str, str]):
     with self._lock:
       found = self._function(text)
       if len(text) <= _LONGEST:
-        caches = [*self._all.values()]
-        if sum(map(len, caches)) >= _MOST_WORDS:
-          for cache in caches:
+        if _Cache._size >= _MOST_WORDS:
+          for cache in [*self._all.values()]:
             cache.clear()
+          _Cache._size = 0
+        _Cache._size += 1
         self[text] = found
     return found
+
+
+class _Span(NamedTuple):
+  """A term where a text has it; of a script without spaces it is a gram of characters."""
+
+  start: int
+  end: int
+  term: str
+  is_gram: bool = False
 
 
 class Words:
@@ -197,21 +235,57 @@ class Words:
     self._chunks = _Cache(self._of_chunk)
     self._letters = _LETTERS_OF.get(language)
     self._clitics = _CLITICS.get(language)
+    self._groups = DigitGroups(language)
+    stop_words = _STOP_WORDS.get(language, "").replace(" ", "|")
+    self._stop_line = re.compile(_STOP_LINE % stop_words) if stop_words else None
 
   def __reduce__(self):
     return Words, (self._language,)
 
   def terms(self, text: str) -> list[str]:
     """Returns the terms of a text in order."""
-    if not text.isascii():
-      text = text.translate(_MARKS)
+    text = self._prepared(text)
     if text.isascii():  # fewer different chunks
-      text = text.translate(_SPACES).replace(", ", " ").replace(". ", " ")
+      text = text.replace(", ", " ").replace(". ", " ")
     return " ".join(map(self._chunks.__getitem__, text.split())).split()
+
+  def asked(self, question: str) -> frozenset[str]:
+    """Returns the terms that a text is marked by: of characters without spaces the longest."""
+    spans = [span for chunk in self._prepared(question).split() for span in self._spans(chunk)]
+    grams = {(span.start, span.end) for span in spans if span.is_gram}
+    return frozenset(
+      span.term
+      for span in spans
+      if not span.is_gram or not {(span.start - 1, span.end), (span.start, span.end + 1)} & grams
+    )
+
+  def marks(self, asked: frozenset[str], text: str) -> list[tuple[int, int]]:
+    """Returns where a text has some terms; they may overlap."""
+    found = []
+    for chunk in _CHUNK.finditer(self._prepared(text)):
+      if not asked.isdisjoint(self._chunks[chunk[0]].split()):
+        spans, first = self._spans(chunk[0]), chunk.start()
+        found += [(first + a, first + b) for a, b, term, _ in spans if term in asked]
+    return found
 
   def stem(self, word: str) -> str:
     """Returns what the inflections of a word share."""
     return self._stems[self._lower(_normalized(word))].partition(" ")[0] or word
+
+  def _prepared(self, text: str) -> str:
+    """Returns a text of the same length whose terms are those of what stands between spaces."""
+    if not text.isascii():
+      text = text.translate(_MARKS)
+    text = self._groups.without_spaces(text)
+    if self._stop_line:
+      start = 0
+      while start or text:  # faster than a search of all characters
+        if line := self._stop_line.match(text, start):
+          text = text[:start] + line[0].upper() + text[line.end() :]
+        start = text.find("\n", start) + 1
+        if not start:
+          break
+    return text.translate(_SPACES) if text.isascii() else text
 
   def _of_chunk(self, chunk: str) -> str:
     """Returns the terms of what stands between spaces, with spaces between them."""
@@ -219,26 +293,74 @@ class Words:
     if word.isascii() and word.isalpha() and (word.islower() or word[1:].islower()):  # as most are
       return self._stems[self._lower(word)]
     chunk = _normalized(chunk)
-    if "," in chunk:
-      chunk = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), chunk)
+    for start, end in reversed(self._idle(chunk)):
+      chunk = chunk[:start] + chunk[end:]
+    return " ".join(span.term for span in self._of_plain(chunk))
+
+  def _spans(self, chunk: str) -> list[_Span]:
+    """Returns the terms of what stands between spaces, each where it is."""
+    plain, origins = "", list[tuple[int, int]]()
+    for character in _CHARACTER.finditer(chunk):
+      plain += (normalized := _normalized(character[0]))
+      origins += [character.span()] * len(normalized)
+    if plain != _normalized(chunk):  # characters that change each other
+      plain = _normalized(chunk)
+      origins = [(0, len(chunk))] * len(plain)
+    for start, end in reversed(self._idle(plain)):
+      plain = plain[:start] + plain[end:]
+      del origins[start:end]
+    return [
+      _Span(origins[a][0], origins[b - 1][1], one, is_gram)
+      for a, b, terms, is_gram in self._of_plain(plain)
+      for one in terms.split()
+    ]
+
+  def _idle(self, chunk: str) -> list[tuple[int, int]]:
+    """Returns where a chunk has what is in no term, though it is between letters or digits."""
+    spans = self._groups.separators(chunk)
     if self._clitics and "'" in chunk:
-      chunk = self._clitics.sub("", chunk)
-    word = chunk.rstrip(_AFTER).lstrip(_BEFORE)
+      spans += [clitic.span() for clitic in self._clitics.finditer(chunk)]
+    return sorted(spans)
+
+  def _of_plain(self, chunk: str) -> Iterator[_Span]:
+    stripped = chunk.rstrip(_AFTER)
+    word = stripped.lstrip(_BEFORE)
+    start = len(stripped) - len(word)
     parts = word.split("-")
     if all(map(_is_plain, parts)) and (word.isascii() or not _UNSPACED.search(word)):
-      whole = [] if len(parts) == 1 or _is_of_words(parts) else ["".join(parts)]
-      return " ".join(map(self._term, whole + parts))
-    terms: list[str] = []
+      if len(parts) > 1 and not _is_of_words(parts):
+        yield _Span(start, start + len(word), self._term("".join(parts)))
+      for part in parts:
+        yield _Span(start, start + len(part), self._term(part))
+        if not part.isalpha():
+          yield from self._apart(start, part)
+        start += len(part) + 1
+      return
     for run in _RUN.finditer(chunk):
       if lengths := _LENGTHS.get(run.lastgroup or ""):
-        terms += _n_grams(run[0].lower(), lengths)
+        for a, b in _n_grams(run[0], lengths):
+          yield _Span(run.start() + a, run.start() + b, run[0][a:b].lower(), is_gram=True)
       else:
-        terms += [self._term(w) for token in _TOKEN.findall(run[0]) for w in _of_token(token)]
-    return " ".join(terms)
+        for token in _TOKEN.finditer(run[0]):
+          for a, b, part in _of_token(token[0]):
+            a, b = run.start() + token.start() + a, run.start() + token.start() + b
+            is_acronym = chunk[b - 2 : b - 1] == "." == chunk[b : b + 1]  # whose last point is its
+            yield _Span(a, b + is_acronym, self._term(part))
+            if not part.isalpha():
+              yield from self._apart(a, part)
+
+  def _apart(self, start: int, word: str) -> Iterator[_Span]:
+    """Yields a number and its unit, or a name and its number, that are one word."""
+    if both := _WITH_UNIT.fullmatch(word):
+      for part in filter(None, both.groups()):
+        yield _Span(start, start + len(part), self._term(part))
+        start += len(part)
 
   def _term(self, word: str) -> str:
-    # A capital alone is no stop word but a name, as in vitamin A.
-    return word.lower() if len(word) == 1 and word.isupper() else self._stems[self._lower(word)]
+    lower = self._lower(word)
+    if word.isupper():  # no stop word but a name, as in vitamin A or an AND gate
+      return (len(word) > 1 and self._stems[lower]) or lower
+    return self._stems[lower]
 
   def _lower(self, text: str) -> str:
     if self._letters:
@@ -262,35 +384,48 @@ def _is_of_words(parts: Sequence[str]) -> bool:
   return all(len(part) > 2 and part.isalpha() for part in parts)
 
 
-def _of_token(token: str) -> Iterator[str]:
-  """Yields what stands between spaces with marks in it, if it has any, then its words."""
+def _of_token(token: str, start: int = 0) -> Iterator[tuple[int, int, str]]:
+  """Yields what stands between spaces with marks in it, if it has any, then its words, each with
+  where it begins and ends."""
   pieces = _pieces(_DIVIDES, token)
   parts = [*_PART.finditer(token)]
   if len(pieces) > 1 or not parts or parts[0][0] != token:
     joined = token.translate(_JOINED)
     if _IS_WORD.fullmatch(joined):
-      yield joined
+      yield start, start + len(token), joined
     else:
-      yield token[:_LONGEST]
+      yield start, start + len(token), token[:_LONGEST]
       if len(pieces) < 2:  # .NET-based
         pieces = _pieces(_JOINS, token)
   if len(pieces) > 1:
-    for piece in pieces:
-      yield from _of_token(piece)
+    for first, piece in pieces:
+      yield from _of_token(piece, start + first)
     return
   if len(parts) == 1 and len(token) > 1 == len(parts[0][0]) and parts[0][0].isalpha():
     return  # C++ is not C
   for part in parts:
-    yield part[0].replace(".", "") if part["acronym"] else part[0]
+    first, end = start + part.start(), start + part.end()
+    yield first, end, part[0].replace(".", "") if part["acronym"] else part[0]
+    inner = _HUMP.finditer(part[0]) if _IS_CAMEL.search(part[0]) else ()
     if part["number"]:
-      numbers = regex.findall(r"\p{N}+", part[0])
-      yield from numbers if len(numbers) > 2 else ()
-    elif _IS_CAMEL.search(part[0]):
-      yield from _HUMP.findall(part[0])
+      numbers = [*_DIGITS.finditer(part[0])]
+      inner = numbers if len(numbers) > 2 else ()
+    for one in inner:
+      yield first + one.start(), first + one.end(), one[0]
 
 
-def _pieces(divider: regex.Pattern[str], token: str) -> list[str]:
-  return [inner for piece in divider.split(token) for inner in _TOKEN.findall(piece)]
+def _pieces(divider: regex.Pattern[str], token: str) -> list[tuple[int, str]]:
+  """Returns the tokens between what divides one, each with where it begins."""
+  start, pieces = 0, []
+  for end, following in [*(gap.span() for gap in divider.finditer(token)), (len(token), 0)]:
+    pieces += [(start + piece.start(), piece[0]) for piece in _TOKEN.finditer(token[start:end])]
+    start = following
+  return pieces
+
+
+def _spoken(question: str) -> str:
+  """Returns a question, in lower case if it is all capitals, which then mean nothing."""
+  return question.lower() if question.isupper() and len(question.split()) >= _SHOUTED else question
 
 
 def _normalized(text: str) -> str:
@@ -302,11 +437,11 @@ def _normalized(text: str) -> str:
   return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), _OPTIONAL.sub("", text))
 
 
-def _n_grams(text: str, lengths: Sequence[int]) -> Iterator[str]:
-  characters = _CHARACTER.findall(text)
+def _n_grams(text: str, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+  """Yields where the runs of some characters begin and end."""
+  ends = [0, *(character.end() for character in _CHARACTER.finditer(text))]
   for length in lengths:
-    for i in range(len(characters) - length + 1):
-      yield "".join(characters[i : i + length])
+    yield from zip(ends, ends[length:], strict=False)
 
 
 def _stemmer(language: str) -> Callable[[str], str]:
@@ -323,6 +458,8 @@ def _stemmer(language: str) -> Callable[[str], str]:
     if word in stop_words:
       return ""
     folded = stem(_without_accents(word))
+    if language == "en" and folded[-1:] == "s" and _PLURAL.fullmatch(folded):
+      folded = folded[:-1]
     if language == "en" or not snowball or word.isascii():
       return folded
     # Accents tell endings, and some who ask leave them out.

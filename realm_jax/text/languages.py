@@ -112,25 +112,26 @@ class Evidence:
   def mixture(self) -> "Mixture":
     """Returns the languages of the corpus.
 
-    The main one is that of most texts, English if none tells. Others have a notable share of what
+    The main one is that of most texts, English if they tell little. Others have a notable share of what
     is written in their script, and enough text that is surely theirs.
     """
-    votes, nats = Counter[str](), Counter[str]()
+    votes, nats, sure = Counter[str](), Counter[str](), Counter[str]()
     clear, written = Counter[str](), Counter[str]()  # bytes of languages, and of scripts
     for found, texts in self._texts.items():
       written[_script(found.language)] += self._bytes[found]
       votes[found.language] += texts * (found.nats >= _LIKELY)
+      nats[found.language] += texts * found.nats
       if found.nats >= _SURE:
-        nats[found.language] += texts * found.nats
+        sure[found.language] += texts * found.nats
         clear[found.language] += self._bytes[found]
     main = max(sorted(votes), key=lambda tag: (votes[tag], tag == "en"), default="en")
-    main = main if votes[main] else "en"
+    main = main if nats[main] >= _SURE else "en"
     others = (
       language
       for language, size in clear.items()
       if size >= _SHARE_OF_A_LANGUAGE * written[_script(language)]
       # No text in another script than the main language is one of it.
-      and nats[language] >= (_CLEAR if _script(language) == _script(main) else _SURE)
+      and sure[language] >= (_CLEAR if _script(language) == _script(main) else _SURE)
     )
     return Mixture(main, frozenset((main, *others)))
 
@@ -153,13 +154,10 @@ def recognize(text: str, *, among: Sequence[str] = ()) -> Recognized:
     return Recognized(among[0], _CLEAR)
   if (not among or "en" in among) and _is_plainly_english(text[:_CHARACTERS]):
     return Recognized("en", _CLEAR)
-  ranked = _ranked(text, among)
-  if (
-    ranked and not is_of_latin_script(ranked[0][0]) and _is_latin(text[:_CHARACTERS])
-  ):  # names a word of it
-    ranked = [pair for pair in ranked if is_of_latin_script(pair[0])] or ranked
-  best, *others = ranked or [(among[0], 0.0)]
+  best, *others = _ranked(text, among) or [(among[0], 0.0)]
   nats = best[1] - others[0][1] if others else float(_CLEAR)
+  if not is_of_latin_script(best[0]) and _is_latin(text[:_CHARACTERS]):
+    nats = 0.0  # it names a word of that language
   return Recognized(best[0], max((grade for grade in _GRADES if nats >= grade), default=0))
 
 

@@ -47,6 +47,7 @@ _BENGALI = "Dhaka (Bengali: ঢাকা; ঢাকা বিভাগ) is the c
   [
     ([*_TITLES, SENTENCES["en"]], ("en",)),
     ([*_TITLES, _BENGALI], ("en",)),  # a word of another script
+    (5 * [SENTENCES["zh"]] + ["Super Bowl 50, NFL: Carolina Panthers 丹佛野马队"], ("zh",)),
     ([*_TITLES, SENTENCES["de"], "Die Häuser der Stadt sind alt."], ("de",)),
     (99 * [SENTENCES["en"]] + [SENTENCES["de"]], ("en",)),  # less than 2 %
     (9 * [SENTENCES["en"]] + ["Das Haus ist alt und grün."], ("en",)),  # may be a mistake

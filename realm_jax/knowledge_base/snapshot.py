@@ -94,6 +94,8 @@ class Snapshot:
   def summary(self) -> str:
     """How much there is, in words."""
     counts = f"{self.num_documents:,} documents in {self.num_passages:,} passages"
+    if self.languages:
+      counts += f", language {', '.join(self.languages)}"
     cells = [segment.cells for segment in self.segments if segment.cells is not None]
     probes, number = sum(one.probes for one in cells), sum(len(one.ends) for one in cells)
     reads = f"; a search reads {probes:,} of {number:,} cells of embeddings" if cells else ""

@@ -112,8 +112,8 @@ class Evidence:
   def mixture(self) -> "Mixture":
     """Returns the languages of the corpus.
 
-    The main one is that of most texts, English if they tell little. Others have a notable share of what
-    is written in their script, and enough text that is surely theirs.
+    The main one is that of most texts, English if they tell little. Others have a notable share of
+    what is written in their script, and enough text that is surely theirs.
     """
     votes, nats, sure = Counter[str](), Counter[str](), Counter[str]()
     clear, written = Counter[str](), Counter[str]()  # bytes of languages, and of scripts

@@ -56,15 +56,17 @@ def configure(
     gin.parse_config(f"{_DYNAMIC}{_import(function)}MENTIONED_{number} = @{_name(function)}")
   gin.clear_config()
   gin.parse_config(_DYNAMIC + _import(job))
+  named = set()
   for gin_file in gin_files:
     with _as_usage_error(f"{gin_file}: "):
       gin.parse_config_file(gin_file)
+    named |= _scopes_of_references()
   for binding in bindings:
     with _as_usage_error(f"--gin.{binding}: "):
       gin.parse_config(binding)
   with _as_usage_error():
     _wire(job, values=values)
-    _refuse_unread_scopes()
+    _refuse_unread_scopes(named)
     gin.finalize()
 
 
@@ -132,10 +134,18 @@ def _wire(
     _wire(config, scopes=inner, path=here, default=chosen, values=values)
 
 
-def _refuse_unread_scopes() -> None:
-  """Raises ValueError for a binding in a scope that neither a reference nor a keyword names."""
-  config = gin.config._CONFIG
-  known = {name for ref in gin.config.iterate_references(config) for name in ref.scopes}
+def _scopes_of_references() -> set[str]:
+  references = gin.config.iterate_references(gin.config._CONFIG)
+  return {name for reference in references for name in reference.scopes}
+
+
+def _refuse_unread_scopes(named: set[str]) -> None:
+  """Raises ValueError for a binding in a scope that neither a reference nor a keyword names.
+
+  Args:
+    named: Scopes of references in the files, also of those that a binding has replaced.
+  """
+  config, known = gin.config._CONFIG, named | _scopes_of_references()
   for _, selector in config:
     function = gin.config._REGISTRY[selector].wrapped
     if function.__module__.partition(".")[0] != "gin":

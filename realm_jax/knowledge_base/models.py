@@ -51,7 +51,7 @@ _WORDPIECES = 1152
 _LENGTH_STEP = 64  # of questions; most have fewer wordpieces
 # Of questions that are asked: few programs to compile, and little padding. A batch of 8 questions
 # takes twice to three times as long as one.
-_LENGTHS, _TOGETHER = (16, 24, 32, 64, 128), 8
+_QUESTION_LENGTHS, _TOGETHER = (16, 24, 32, 64, 128), 8
 _LONG = 10**6  # a step that pads to the most that is read
 
 
@@ -98,7 +98,7 @@ class Encoder:
     encode = query_encoder_program(self.description.dual_encoder)
     size = 1 if len(texts) == 1 else _TOGETHER
     batch = self.queries(texts, size=size, step=1)
-    step = next((length for length in _LENGTHS if length >= batch.shape[1]), _LONG)
+    step = next((length for length in _QUESTION_LENGTHS if length >= batch.shape[1]), _LONG)
     batch = self.queries(texts, size=size, step=step)
     return np.asarray(encode(self.params, batch), np.float32)[: len(texts)]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from realm_jax.index import cells
-from realm_jax.knowledge_base import commits, folder, models
+from realm_jax.knowledge_base import folder, models
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.index import dense_bm25
 
@@ -110,7 +110,6 @@ def test_folders_without_cells_are_searched_and_get_them_with_a_merge(
 ):
   with monkeypatch.context() as before:
     before.setattr(cells, "FEWEST", 10**9)
-    before.setattr(commits, "_FORMAT", 3)
     KnowledgeBase.create(tmp_path / "kb", documents, language="en", encoder="any")
   old = KnowledgeBase(tmp_path / "kb")
   assert agreement(old) == (1, 0) and "a search reads" not in str(old)

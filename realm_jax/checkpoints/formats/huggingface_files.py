@@ -163,7 +163,7 @@ def read_sentence_encoder(directory: str | os.PathLike) -> SentenceEncoder | Non
     )
   settings = read_optional_json(directory, _PROMPTS_FILE)
   prompts = _prompts(settings, directory)
-  similarity = settings.get("similarity_fn_name") or "dot"
+  similarity = settings.get("similarity_fn_name") or "cosine"  # as the library has it
   if similarity not in ("dot", "cosine") or settings.get("truncate_dim"):
     raise ValueError(
       f"{os.fspath(directory)}: similarity_fn_name={similarity!r}, truncate_dim="
@@ -185,7 +185,10 @@ def read_sentence_encoder(directory: str | os.PathLike) -> SentenceEncoder | Non
       "follow the pooling (and a Dense with tanh, BERT's pooler, before them)"
     )
   if similarity == "cosine":
-    raise ValueError(f"{os.fspath(directory)}: similarity_fn_name='cosine' after a LayerNorm")
+    raise ValueError(
+      f"{os.fspath(directory)}: similarity_fn_name='cosine', the default, after a LayerNorm; only "
+      f"'dot' is supported there, in {_PROMPTS_FILE}"
+    )
   weights |= _read_dense(paths[2], activation="Identity", name="cls.dense")
   norm = read_weights(paths[3])
   weights |= {f"cls.LayerNorm.{leaf}": norm[f"norm.{leaf}"] for leaf in ("weight", "bias")}

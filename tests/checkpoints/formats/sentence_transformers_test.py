@@ -100,6 +100,9 @@ CASES = {
   "dot product": {
     "files": {"config_sentence_transformers.json": {"similarity_fn_name": "dot"}},
   },
+  "no similarity": {
+    "files": {"config_sentence_transformers.json": {"similarity_fn_name": ...}},
+  },
   "ELECTRA": {"kind": "Electra", "embedding_size": 16},
   "RoBERTa": {
     "kind": "Roberta",
@@ -136,6 +139,7 @@ def test_the_same_embeddings(case, tmp_path):
   questions, passages = texts(0), [("north river", text) for text in texts(1)]
   prompt = {"prompt_name": "query"} if case == "prompts" else {}
   check(encoder.queries(questions, size=len(questions)), "encode_query", questions, **prompt)
+  assert config.unit_length == (model.similarity_fn_name == "cosine")
   if case != "RoBERTa":  # which has one segment, and there allows no pairs
     store = TokenizedPassages(passages, tokenizer=encoder._tokenizer, max_length=length)
     tokens = passage_tokens(store, np.arange(len(passages)), length=length)

@@ -101,6 +101,24 @@ def test_every_path_and_link_exists(document):
   assert missing == []
 
 
+@pytest.mark.parametrize("file", sorted(ROOT.glob("gin/**/*.gin")), ids=lambda file: file.name)
+def test_every_document_and_heading_that_a_gin_file_names_exists(file):
+  comments = " ".join(" ".join(re.findall(r"#(.*)", file.read_text("utf-8"))).split())
+  for path in _PATH.findall(comments):
+    assert (ROOT / path).exists(), path
+  for path, heading in re.findall(r"(docs/[\w/]+\.md), \"([^\"]+)\"", comments):
+    assert re.search(rf"^#+ {re.escape(heading)}$", TEXTS[path], re.M), (path, heading)
+
+
+@pytest.mark.parametrize("document", TEXTS)
+def test_every_heading_that_is_linked_exists(document):
+  for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", TEXTS[document]):
+    file = (ROOT / document).parent / link if link else ROOT / document
+    headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.M)
+    slugs = {re.sub(r"[^\w\s-]", "", h).strip().lower().replace(" ", "-") for h in headings}
+    assert anchor in slugs, (link, anchor)
+
+
 def test_the_readme_lists_every_document():
   for document in TEXTS:
     if document.startswith("docs/"):

@@ -108,6 +108,24 @@ def delete(path: str, ids: Sequence[str]) -> None:
   print(f"{base.delete(ids)}\n{base}", flush=True)
 
 
+def compact(path: str, *, purge: bool = False) -> None:
+  """Merges what a knowledge base has, and removes deleted documents from its files.
+
+  Args:
+    path: The folder of the knowledge base.
+    purge: Whether to leave no trace of deleted documents: no id in the history, no embedding of a
+      change that was killed, and nothing of an earlier commit at an address, once it is published
+      there again.
+  """
+  base = KnowledgeBase(path)
+  base.compact(purge=purge)
+  print(
+    f"{base}\ndeleted documents are gone from the folder; programs that have it open keep them "
+    "until their next search, addresses until `realm kb publish`, backups for ever",
+    flush=True,
+  )
+
+
 def publish(path: str, address: str) -> None:
   """Publishes a knowledge base in an object store, for readers on other machines.
 

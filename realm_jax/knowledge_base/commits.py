@@ -38,7 +38,7 @@ PUBLISHED = re.compile(
 )
 _OF_MODELS = ("encoder", "reader", "adapter", "answerability", "seen")  # settings
 _OF_USE = ("answerability", "seen")  # which need past questions, and so are not published
-_KEPT = 2  # the newest, and the one that readers may be opening
+KEPT = 2  # the newest, and the one that readers may be opening
 _REMEMBERED = 100  # commits and changes before
 # What reading something other than a commit raises.
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
@@ -158,6 +158,14 @@ class Commit:
       segments=segments,
       history=(*changes, *self.history)[:_REMEMBERED],
     )
+
+  def without(self, gone: Collection[str]) -> "Commit":
+    """Returns it as the commit that purges, with a history without these documents."""
+    history = tuple(
+      dataclasses.replace(change, ids=tuple(id for id in change.ids if id not in gone))
+      for change in self.history
+    )
+    return dataclasses.replace(self, history=history, purged=self.number)
 
   def new_segment(self) -> str:
     """Returns the name of a segment that the next commit adds."""
@@ -303,7 +311,7 @@ def check_published(address: str, commit: Commit, names: Collection[str]) -> int
   raise ValueError(f"{address} has {other}; give another address, or delete what is there")
 
 
-def remove_unnamed(directory: str, *, keep: int = _KEPT) -> None:
+def remove_unnamed(directory: str, *, keep: int = KEPT) -> None:
   """Removes old commits, and what no other commit names; only for who holds the lock.
 
   Args:

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -139,6 +140,7 @@ class Edit:
     self._changed: list[str] = []
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
+    self._gone: frozenset[str] | None = None  # ids that are purged
     self._pending: list[Document] = []
     self._characters = 0  # of those pending
     self._added: list[commits.SegmentEntry] = []
@@ -192,6 +194,13 @@ class Edit:
     for i in numbers:
       self._deleted[i] = set(range(before.segments[i].num_documents))
 
+  def purge(self) -> None:
+    """Leaves nothing of documents that are not there: no id, and no embedding of their passages."""
+    ids = [id for change in self.before.commit.history for id in change.ids]
+    places = zip(ids, self.before.find(ids), strict=True)
+    self._gone = frozenset(id for id, place in places if place is None)
+    shutil.rmtree(os.path.join(self._directory, STAGED), ignore_errors=True)
+
   def commit(self) -> None:
     """Writes the commit; none if nothing changes."""
     self._flush()
@@ -202,9 +211,11 @@ class Edit:
       for entry, deleted in zip((*before.segments, *self._added), self._deleted, strict=True)
       if len(deleted) < entry.num_documents
     )
-    after = dataclasses.replace(before, settings=self.settings, folders=self.folders)
-    if segments != before.segments or self.settings != before.settings:
-      commits.write(self._directory, after.after(*self._change(), segments=segments))
+    purges = self._gone is not None
+    if segments != before.segments or self.settings != before.settings or purges:
+      after = dataclasses.replace(before, settings=self.settings, folders=self.folders)
+      after = after.after(*self._change(), segments=segments)
+      commits.write(self._directory, after if self._gone is None else after.without(self._gone))
     if self._embed:
       self._embed.committed()
 

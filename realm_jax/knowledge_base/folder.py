@@ -49,6 +49,13 @@ KIND = DirectoryKind(
 )
 
 
+def located(path: str | os.PathLike) -> str:
+  """Returns a path that does not depend on the current directory; a link in it may change."""
+  if object_store.is_remote(path):
+    return os.fspath(path).rstrip("/")
+  return os.path.abspath(os.path.expanduser(path))
+
+
 def check_writable(path: str) -> None:
   """Checks that a folder is on this machine."""
   if object_store.is_remote(path):
@@ -152,18 +159,32 @@ class Folder:
 
     return open_encoder(os.path.abspath(commits.model_path(self.path, name)))
 
+  def compact(self, *, purge: bool) -> None:
+    """Merges all segments into one; see `KnowledgeBase.compact`."""
+    with self.exclusively(keep=1) as edit:
+      before = edit.before.commit.segments
+      if len(before) > 1 or any(entry.deleted for entry in before):
+        edit.merge(range(len(before)))
+      if purge:
+        edit.purge()
+        self.memory.purge()
+
   @contextlib.contextmanager
-  def exclusively(self) -> Iterator[Edit]:
+  def exclusively(self, *, keep: int = commits.KEPT) -> Iterator[Edit]:
     """Yields an edit of the newest commit, and commits it unless an error is raised.
 
     Segments that are due are merged afterwards, in commits of their own: a change is visible and
     safe before, and since merging only copies, it takes less time than making the segments did.
+
+    Args:
+      keep: Commits that stay, the newest ones.
     """
     check_writable(self._source)
     with lock(self.path, new=False):
       before = self.newest()
       commits.check_newest(self.path, before.commit)
       commits.remove_unnamed(self.path)
+      self.memory.drop_missing(before, ())  # which a kill after a deletion has left
       name = before.commit.settings.encoder
       embed = Embedder(self.path, name, lambda texts: self.encoder(name).passages(texts))
       edit = Edit(self.path, before, embed=embed if name else None)
@@ -181,6 +202,8 @@ class Folder:
           edit.merge(numbers)
         edit.commit()
       self.memory.drop_missing(self.newest(), deleted)
+      if keep < commits.KEPT:
+        commits.remove_unnamed(self.path, keep=keep)
 
   def _open(self, before: Snapshot | None = None) -> Snapshot:
     """Opens the newest commit; segments that are open stay so."""

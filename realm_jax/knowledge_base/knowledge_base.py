@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
-from realm_jax.foundations import object_store
 from realm_jax.knowledge_base import commits, feedback, folder, generation
 from realm_jax.knowledge_base.columns import Where
 from realm_jax.knowledge_base.edit import Changes, listed
@@ -60,7 +59,7 @@ class KnowledgeBase:
   """
 
   def __init__(self, path: str | os.PathLike, *, encoder: Any = None):
-    self.path = os.fspath(path).rstrip("/") if object_store.is_remote(path) else os.fspath(path)
+    self._given, self.path = os.fspath(path).rstrip("/") or "/", folder.located(path)
     self._folder = Folder(self.path, encoder=encoder)
 
   @classmethod
@@ -93,7 +92,7 @@ class KnowledgeBase:
       FileNotFoundError: If the encoder is missing.
       ValueError: If the folder has something else, or `encoder` or `texts` are refused.
     """
-    directory = os.fspath(path)
+    directory = folder.located(path)
     folder.check_writable(directory)
     languages = choose_languages([language] if isinstance(language, str) else language, ())
     settings = commits.Settings(
@@ -101,7 +100,7 @@ class KnowledgeBase:
     )
     with folder.made(directory) as ids:
       given = folder.begin(directory, settings, encoder=encoder, ids=ids)
-      made = cls(directory, encoder=given)
+      made = cls(path, encoder=given)
       if reader is not None:
         made.add_reader(reader)
       if texts is not None and not (isinstance(texts, Sized) and len(texts) == 0):
@@ -109,10 +108,9 @@ class KnowledgeBase:
     return made
 
   def __reduce__(self):
-    path = self.path if object_store.is_remote(self.path) else os.path.abspath(self.path)
     if (given := self._folder.given) is None:
-      return type(self), (path,)
-    return functools.partial(type(self), encoder=given.address or given.given), (path,)
+      return type(self), (self.path,)
+    return functools.partial(type(self), encoder=given.address or given.given), (self.path,)
 
   @property
   def num_documents(self) -> int:
@@ -131,12 +129,12 @@ class KnowledgeBase:
   def __repr__(self) -> str:
     snapshot = self._folder.newest()
     return (
-      f"KnowledgeBase({self.path!r}, documents={snapshot.num_documents}, "
+      f"KnowledgeBase({self._given!r}, documents={snapshot.num_documents}, "
       f"passages={snapshot.num_passages})"
     )
 
   def __str__(self) -> str:
-    return f"{self.path}: {self._folder.newest().summary}"
+    return f"{self._given}: {self._folder.newest().summary}"
 
   def search(
     self,
@@ -417,7 +415,7 @@ class KnowledgeBase:
     """Returns some of the questions that are remembered, newest first."""
     if first < 0 or count < 0:
       raise ValueError(f"first={first}, count={count}; neither is below 0")
-    return [*self._folder.memory.newest().records.values()][::-1][first : first + count]
+    return self._folder.memory.about(self._folder.newest())[::-1][first : first + count]
 
   def forget(self, question: str | Iterable[str]) -> int:
     """Forgets questions and what was said about them; returns how many there were.
@@ -429,14 +427,18 @@ class KnowledgeBase:
     with folder.lock(self.path, new=False):
       return self._folder.memory.forget([question] if isinstance(question, str) else [*question])
 
-  def compact(self) -> None:
-    """Merges all segments into one, without what is deleted.
+  def compact(self, *, purge: bool = False) -> None:
+    """Merges all segments into one, and leaves nothing of what was deleted in their files.
 
-    Changes merge segments when there are many, so this is never necessary.
+    Changes merge segments when there are many, so this is needed only for what has to go. Programs
+    that have the folder open read the files that they had until their next search.
+
+    Args:
+      purge: Also removes ids of deleted documents from the history, embeddings of a change that was
+        killed, and what was said about a question before it was said anew. The next `publish`
+        removes what was published before at once, even under readers that are copying it.
     """
-    with self._folder.exclusively() as edit:
-      if len(edit.before.segments) > 1 or not edit.before.live_N.all():
-        edit.merge(range(len(edit.before.segments)))
+    self._folder.compact(purge=purge)
 
   def publish(self, address: str) -> int:
     """Copies to an object store what is not there, then the commit, which readers follow.

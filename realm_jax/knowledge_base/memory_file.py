@@ -128,6 +128,18 @@ class MemoryFile:
     self._rewrite(dict.fromkeys(keys))
     return len(keys)
 
+  def about(self, snapshot: "Snapshot") -> list[PastQuestion]:
+    """Returns past questions without what was said about documents that are gone."""
+    memory = self.newest()
+    ids = [*memory.documents]
+    gone = {id for id, place in zip(ids, snapshot.find(ids), strict=True) if place is None}
+    return [*filter(None, (past.without(gone) for past in memory.records.values()))]
+
+  def purge(self) -> None:
+    """Removes the lines that others have replaced."""
+    if self._stat():
+      self._rewrite({})
+
   def drop_missing(self, snapshot: "Snapshot", deleted: Collection[str]) -> None:
     """Removes what was said about documents that are gone.
 

@@ -1,10 +1,13 @@
 """What a knowledge base keeps, finds and refuses."""
 
+import contextlib
 import datetime
 import doctest
 import functools
 import json
 import os
+import pathlib
+import pickle
 import shutil
 import subprocess
 import sys
@@ -17,7 +20,7 @@ from realm_jax import main
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
-from realm_jax.knowledge_base import folder, knowledge_base
+from realm_jax.knowledge_base import folder, knowledge_base, use_memory
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -343,6 +346,70 @@ def test_a_folder_that_is_replaced_is_followed(tmp_path, way):
     past = KnowledgeBase(path).past_questions()
     assert [one.question for one in past] == ["a question"]
     assert reader.document("old") is None
+
+
+def contents(path):
+  """Returns everything that the files of a folder have."""
+  return b"".join(file.read_bytes() for file in pathlib.Path(path).rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("purge", [False, True])
+@pytest.mark.parametrize("way", ["deleted", "updated", "the last", "twice", "by a killed process"])
+def test_nothing_of_a_deleted_document_stays_in_the_folder(tmp_path, way, purge, monkeypatch):
+  secret = {"id": "idsecret", "title": "titlesecret", "text": "Pin zzsecret.", "kind": "kindsecret"}
+  base = KnowledgeBase.create(tmp_path / "kb", [secret, *PLANTS], language="en")
+  reader = KnowledgeBase(base.path)
+  base.feedback("questionsecret", useful="idsecret", answer="zzsecret")
+  base.feedback("about moss", useful="moss")
+  if way == "updated":
+    base.update([{"id": "idsecret", "text": "Nothing."}])
+    base.forget("questionsecret")
+  elif way == "the last":
+    base.delete(["idsecret", *(one["id"] for one in PLANTS)])
+  else:
+    if way == "by a killed process":
+      steps = [None]  # before the commit, and not after it
+      monkeypatch.setattr(use_memory.MemoryFile, "drop_missing", lambda *_: steps.pop())
+    with contextlib.suppress(IndexError):
+      base.delete("idsecret")
+    monkeypatch.undo()
+    assert [past.question for past in reader.past_questions()] == ["about moss"]
+  for _ in range(2 if way == "twice" else 1):
+    base.compact(purge=purge)
+  there = contents(base.path)
+  for trace in ("titlesecret", "zzsecret", "kindsecret", "questionsecret"):
+    assert trace.encode() not in there, trace
+  assert (b"idsecret" in there) == (not purge or way == "updated")
+  assert len(os.listdir(tmp_path / "kb" / "commits")) == 1
+  assert ids(reader.search("secret zzsecret")) == ids(KnowledgeBase(base.path).search("zzsecret"))
+  assert len(reader) == len(base) == {"the last": 0, "updated": 4}.get(way, 3)
+
+
+def test_a_purge_leaves_no_embedding_of_a_change_that_was_killed(base):
+  path = os.path.join(base.path, "staged", f"{'0' * 16}-{'1' * 32}")
+  os.makedirs(os.path.dirname(path))
+  with open(path, "w") as file:
+    file.write("zzsecret")
+  base.compact()
+  assert os.path.exists(path), "the next try takes it"
+  base.compact(purge=True)
+  assert b"zzsecret" not in contents(base.path)
+
+
+def test_a_path_is_the_same_wherever_the_program_goes(tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path / "home"))
+  monkeypatch.chdir(tmp_path)
+  made = [KnowledgeBase.create(path, PLANTS, language="en") for path in ("kb", "./a/b", "~/kb")]
+  assert str(made[0]).startswith("kb: ") and repr(made[2]).startswith("KnowledgeBase('~/kb'")
+  (tmp_path / "else").mkdir()
+  monkeypatch.chdir(tmp_path / "else")
+  for base in made:
+    base.add([{"id": "elm", "text": "An elm."}])
+    base.feedback("which tree", useful="elm")
+    assert base.forget("which tree") == 1 and base.compact() is None
+    assert ids(pickle.loads(pickle.dumps(base)).search("elm")) == ids(base.search("elm")) == ["elm"]
+  assert ids(KnowledgeBase("~/kb").search("elm")) == ["elm"]
+  assert os.listdir(".") == [] and sorted(os.listdir(tmp_path)) == ["a", "else", "home", "kb"]
 
 
 REFUSED = {

@@ -272,3 +272,21 @@ def test_what_lies_below_an_address_besides_stays(base, address, emulated_gcs):
   base.add([OAK])
   base.publish(address)
   assert {"README.md", "segments/mine.txt", "other/complete.json"} < objects(emulated_gcs, address)
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_what_is_purged_is_gone_from_an_address_when_it_is_published_again(
+  base, address, emulated_gcs, purge
+):
+  base.add([OAK])
+  base.publish(address)
+  reader = KnowledgeBase(address)
+  base.delete("oak")
+  base.compact(purge=purge)
+  base.publish(address)
+  there = [
+    emulated_gcs.read(f"{address.removeprefix('gs://bucket/')}/{n}")
+    for n in objects(emulated_gcs, address)
+  ]
+  assert any(b"oak is tall" in content for content in there) == (not purge)
+  assert follows(reader, base.commit.number) and ids(reader, "oak moss") == ["moss"]

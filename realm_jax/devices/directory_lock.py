@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterator
 import tensorstore
 from absl import logging
 
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, object_store, plain_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 LOCK_FILE = "directory.lock"
+_NAME_LENGTH = 400  # characters of a holder, of what may be any file
 WORKDIR = DirectoryKind(
   name="the workdir of a job",
   files=(
@@ -123,12 +124,15 @@ def _kernel_lock(path: str) -> Iterator[Callable[[], None]]:
       except BlockingIOError:
         raise
       except OSError:  # NFS locks files, but no directories
-        file.touch()
+        plain_files.open_plain(file, "ab").close()
         stack.enter_context(atomic_files.locked(file))
     except BlockingIOError as error:
-      holder = file.read_text() if file.exists() else "another process"
+      holder = "another process"
+      with contextlib.suppress(OSError, ValueError), plain_files.open_plain(file, "r") as opened:
+        holder = opened.read(_NAME_LENGTH)
       raise DirectoryInUseError(_refusal(path, holder)) from error
-    file.write_text(_own_name())
+    with plain_files.open_plain(file, "w") as opened:
+      opened.write(_own_name())
     yield lambda: None
 
 

@@ -172,6 +172,28 @@ class Postings:
     start = self.spelling_ends[place - 1] if place else 0
     return self.spelling[start : self.spelling_ends[place]].tobytes()
 
+  def check(self) -> None:
+    """Checks that the arrays fit together; what they have is checked where it is looked up."""
+    sizes = (
+      (self.num_terms, self.prefixes),
+      (self.num_terms + 1, self.offsets),
+      (self.num_terms + 1, self.pair_offsets),
+      (len(self) + 1, self.starts),
+    )
+    ends = (
+      (self.spelling_ends, (self.spelling,)),
+      (self.offsets, (self.rows, self.counts)),
+      (self.starts, (self.words,)),
+      (self.pair_offsets, (self.next_words, self.next_rows)),
+    )
+    if any(len(array) != size for size, array in sizes):
+      raise ValueError("postings of other numbers of terms or texts")
+    for borders, arrays in ends:
+      if (np.diff(borders, prepend=0) < 0).any() or any(
+        int(borders[-1:].sum()) != len(array) for array in arrays
+      ):
+        raise ValueError("postings do not fit together")
+
   def language_among(self, languages: Sequence[str]) -> np.ndarray:
     """Returns the place `[N]` of each text's language in others; 0 if it is not among them."""
     places = {language: place for place, language in enumerate(languages)}
@@ -249,19 +271,10 @@ class Postings:
         raise ValueError(f"{path} is damaged: {error}; build the postings again") from error
       arrays[name] = mapped.view(np.ndarray)  # whose items are read several times as fast
     found = cls(languages=tuple(kept["languages"]), **arrays)
-    sizes = (
-      (found.num_terms + 1, len(found.offsets)),
-      (found.num_terms, len(found.prefixes)),
-      (len(found) + 1, len(found.starts)),
-      (found.offsets[-1], len(found.rows)),
-      (found.offsets[-1], len(found.counts)),
-      (found.starts[-1], len(found.words)),
-      (found.num_terms + 1, len(arrays["pair_offsets"])),
-      (arrays["pair_offsets"][-1], len(arrays["next_words"])),
-      (arrays["pair_offsets"][-1], len(arrays["next_rows"])),
-    )
-    if any(first != second for first, second in sizes):
-      raise ValueError(f"the files of {directory} do not fit together; build the postings again")
+    try:
+      found.check()
+    except ValueError as error:
+      raise ValueError(f"{directory} is damaged: {error}; build the postings again") from error
     return found
 
 

@@ -1,15 +1,18 @@
 """Named arrays in one file, which is memory-mapped: a JSON header, then the bytes of each array."""
 
 import json
+import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, plain_files, text_files
 
 _ALIGNMENT = 64
+_DTYPE = re.compile(r"[<|][iufb][1248]")
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray], *, metadata: Any) -> None:
@@ -30,18 +33,25 @@ def write(path: str, arrays: Mapping[str, np.ndarray], *, metadata: Any) -> None
 
 
 def open_mapped(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], Any]:
-  """Maps the arrays of a file; returns them by name, and the metadata."""
-  content = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
-  start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+  """Maps the arrays of a file; returns them by name, and the metadata.
+
+  Raises:
+    ValueError: If it is no such file.
+  """
+  with plain_files.open_plain(path) as file:
+    content = np.memmap(file, np.uint8, mode="r").view(np.ndarray)
   try:
-    header = json.loads(content[8:start].tobytes())
-  except ValueError as error:
+    start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    header = text_files.parse_json(content[8:start].tobytes())
+    if len(content) != start + header["bytes"]:
+      raise ValueError(f"it has {len(content)} bytes, not {start + header['bytes']}")
+    arrays = {}
+    for name, (dtype, shape, offset) in header["arrays"].items():
+      if not (_DTYPE.fullmatch(dtype) and all(type(n) is int and n >= 0 for n in [offset, *shape])):
+        raise ValueError(f"{name!r:.60} is no array")
+      size = np.dtype(dtype).itemsize * math.prod(shape)
+      first = start + offset
+      arrays[name] = content[first : first + size].view(dtype).reshape(shape)
+    return arrays, header["metadata"]
+  except (ValueError, TypeError, LookupError, AttributeError) as error:
     raise ValueError(f"{os.fspath(path)} is damaged: {error}") from error
-  if len(content) != start + header["bytes"]:
-    raise ValueError(f"{os.fspath(path)} has {len(content)} bytes, not {start + header['bytes']}")
-  arrays = {}
-  for name, (dtype, shape, offset) in header["arrays"].items():
-    size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
-    first = start + offset
-    arrays[name] = content[first : first + size].view(dtype).reshape(shape)
-  return arrays, header["metadata"]

@@ -180,11 +180,11 @@ class Folder:
       keep: Commits that stay, the newest ones.
     """
     check_writable(self._source)
-    with lock(self.path, new=False):
+    with lock(self.path):
       before = self.newest()
       commits.check_newest(self.path, before.commit)
       commits.remove_unnamed(self.path)
-      self.memory.drop_missing(before, ())  # which a kill after a deletion has left
+      self.memory.drop_missing(before)  # which a kill after a deletion has left
       name = before.commit.settings.encoder
       embed = Embedder(self.path, name, lambda texts: self.encoder(name).passages(texts))
       edit = Edit(self.path, before, embed=embed if name else None)
@@ -223,6 +223,10 @@ class Folder:
       except FileNotFoundError:  # merged by a writer in the meantime, or lost
         if commits.files(self.path)[-1] == commit.file:
           raise
+    for entry, segment in zip(commit.segments, segments, strict=True):
+      counts = segment.num_documents, segment.num_passages
+      if counts != (entry.num_documents, entry.num_passages):
+        raise ValueError(f"segment {entry.name} of {self.path} is not that of its commit")
     used = commit.settings
     return Snapshot(
       commit=commit,
@@ -244,6 +248,7 @@ def made(directory: str) -> Iterator[set[str]]:
   Yields:
     For the ids of the knowledge bases that are made in it.
   """
+  KIND.check(directory)
   path, missing, ids = os.path.abspath(directory), [], set()
   while not os.path.lexists(path):
     missing.append(path)
@@ -292,17 +297,11 @@ def begin(
 
 
 @contextlib.contextmanager
-def lock(directory: str, *, new: bool = True) -> Iterator[None]:
-  """Holds a folder for writing: threads wait for each other, another process is an error.
-
-  Args:
-    new: Whether the folder is made if it is missing.
-  """
+def lock(directory: str) -> Iterator[None]:
+  """Holds a folder for writing: threads wait for each other, another process is an error."""
   from realm_jax.devices import directory_lock  # late, because readers do not need it
 
-  if not new:
-    os.stat(os.path.join(directory, "commits"))  # what was moved or deleted is not made anew
-  plain_files.check_plain(directory)
+  plain_files.check_plain(directory)  # also, what was moved or deleted is not made anew
   waiting = _writing.setdefault(os.path.realpath(directory), threading.Lock())
   with waiting, directory_lock.hold(directory, kind=KIND):
     yield

@@ -407,7 +407,7 @@ class KnowledgeBase:
     """
     check_question(question)
     folder.check_writable(self.path)
-    with folder.lock(self.path, new=False):
+    with folder.lock(self.path):
       remember = functools.partial(feedback.remember, self._folder.memory, self._folder.newest())
       return remember(question, answer=answer, useful=useful, not_useful=not_useful)
 
@@ -424,7 +424,7 @@ class KnowledgeBase:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
     folder.check_writable(self.path)
-    with folder.lock(self.path, new=False):
+    with folder.lock(self.path):
       return self._folder.memory.forget([question] if isinstance(question, str) else [*question])
 
   def compact(self, *, purge: bool = False) -> None:

@@ -37,7 +37,7 @@ class MemoryFile:
     self._reading = threading.Lock()
     self._read: tuple[tuple[int, int], int, int] | None = None  # file, size and time
     self._file: IO[bytes] | None = None  # stays open, so that no other file gets its inode
-    self._looked_through = False  # for documents that are gone
+    self._clean = ""  # the commit for which nothing is said about documents that are gone
     self._forget()
 
   def _forget(self) -> None:
@@ -140,19 +140,21 @@ class MemoryFile:
     if self._stat():
       self._rewrite({})
 
-  def drop_missing(self, snapshot: "Snapshot", deleted: Collection[str]) -> None:
+  def drop_missing(self, snapshot: "Snapshot", deleted: Collection[str] | None = None) -> None:
     """Removes what was said about documents that are gone.
 
     Args:
-      deleted: Those that were deleted just now. The first time all others are looked for, too,
+      deleted: Those that were deleted just now. None looks for all, unless that was done before,
         because a process may have been killed before it dropped what it had deleted.
     """
-    memory = self.newest()
-    ids = [*(deleted if self._looked_through else memory.documents)]
-    self._looked_through = True
+    memory, commit = self.newest(), snapshot.commit.file
+    if deleted is None:
+      deleted = () if self._clean == commit else memory.documents
+    ids, self._clean = [*deleted], ""
     gone = {id for id, place in zip(ids, snapshot.find(ids), strict=True) if place is None}
     if about := memory.about(gone):
       self._rewrite({past.key: past.without(gone) for past in about})
+    self._clean = commit
 
   def _rewrite(self, changes: Mapping[str, PastQuestion | None]) -> None:
     """Writes the file anew, with other questions in place of some, and without those of None."""

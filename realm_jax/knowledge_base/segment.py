@@ -257,7 +257,37 @@ class Segment:
 
   @classmethod
   def open(cls, path: str) -> "Segment":
-    """Maps the segment in a file into memory."""
+    """Maps the segment in a file into memory.
+
+    Raises:
+      ValueError: If it is damaged.
+    """
+    try:
+      segment = cls._mapped(path)
+      segment._check()
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+      raise ValueError(f"segment {path} cannot be opened: {error}") from error
+    return segment
+
+  def _check(self) -> None:
+    """Checks that the arrays fit together."""
+    for strings in (self.ids, self.titles, self.texts):
+      _check_ends(strings.ends, len(strings.content))
+    _check_ends(self.first_passages, self.num_passages)
+    _check_ends(self.fields.ends, len(self.fields.codes))
+    self.postings.check()
+    of_documents = (self.titles, self.hashes, self.digests, self.recognized_D)
+    lengths = [*map(len, of_documents), len(self.first_passages) - 1, len(self.fields.ends) - 1]
+    of_passages = [len(self.postings)]
+    if self.embeddings_NxE is not None:
+      of_passages.append(len(self.embeddings_NxE))
+    if self.cells is not None:
+      of_passages += [len(self.cells.embeddings_NxE), len(self.cells.rows)]
+    if {*lengths} != {self.num_documents} or {*of_passages} != {self.num_passages}:
+      raise ValueError("it has arrays of other numbers of documents or passages")
+
+  @classmethod
+  def _mapped(cls, path: str) -> "Segment":
     arrays, metadata = array_file.open_mapped(path)
 
     def strings(name: str) -> Strings:
@@ -317,6 +347,13 @@ def _cells(arrays: Mapping[str, np.ndarray], probes: int) -> Cells:
   moments = {name: arrays[f"cells.{name}"] for name in _OF_MOMENTS}
   of_cells = {name: arrays[f"cells.{name}"] for name in _OF_CELLS}
   return Cells(**of_cells, moments=Moments(len(of_cells["rows"]), **moments), probes=probes)
+
+
+def _check_ends(ends: np.ndarray, length: int) -> None:
+  if ends.ndim != 1 or ends.dtype.kind != "i" or not len(ends):
+    raise ValueError("ends are no integers")
+  if ends[0] or ends[-1] != length or (np.diff(ends) < 0).any():
+    raise ValueError(f"parts do not end between 0 and {length}")
 
 
 def _size(title: str, passages: Sequence[str]) -> int:

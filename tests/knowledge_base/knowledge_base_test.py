@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from realm_jax import main
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
-from realm_jax.knowledge_base import folder, knowledge_base, use_memory
+from realm_jax.knowledge_base import folder, knowledge_base, memory_file
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -369,7 +370,7 @@ def test_nothing_of_a_deleted_document_stays_in_the_folder(tmp_path, way, purge,
   else:
     if way == "by a killed process":
       steps = [None]  # before the commit, and not after it
-      monkeypatch.setattr(use_memory.MemoryFile, "drop_missing", lambda *_: steps.pop())
+      monkeypatch.setattr(memory_file.MemoryFile, "drop_missing", lambda *_: steps.pop())
     with contextlib.suppress(IndexError):
       base.delete("idsecret")
     monkeypatch.undo()
@@ -785,3 +786,150 @@ def test_what_documents_and_models_say_does_not_reach_the_terminal_as_commands(t
   shown = capsys.readouterr()
   for text in (shown.out, shown.err):
     assert "moss" in text and not {*text} & {*"\x1b\x07\x9b\r"}, text
+
+
+@pytest.mark.parametrize(
+  "name", ["directory.lock", "memory.jsonl", "commits", "segments", "models", "staged", "else"]
+)
+def test_no_link_in_a_folder_from_elsewhere_is_followed(base, tmp_path, name):
+  mine = tmp_path / "mine"
+  path = os.path.join(base.path, name)
+  if os.path.isdir(path):
+    shutil.move(path, mine)
+  else:
+    mine.write_text("mine")
+    with contextlib.suppress(FileNotFoundError):
+      os.unlink(path)
+  os.symlink("../mine", path)
+  before = contents(tmp_path)
+  for act in (
+    lambda: KnowledgeBase(base.path),
+    lambda: base.feedback("moss", useful="moss"),
+    lambda: base.add([{"id": "elm", "text": "An elm."}]),
+    lambda: base.publish("gs://bucket/kb"),
+  ):
+    with pytest.raises(ValueError, match=f"{name} is a link, which is not opened"):
+      act()
+  assert contents(tmp_path) == before
+
+
+HOSTILE = [
+  b"[" * 100_000,
+  b"[]",
+  b"null",
+  b"{}",
+  b"\xff",
+  b"",
+  *(
+    json.dumps(change).encode()
+    for change in (
+      {"settings": {"reader": "../../mine"}},
+      {"settings": {"encoder": "0" * 300}},
+      {"settings": {"ranking": "best"}},
+      {"settings": {"passage_words": 1e999}},
+      {"settings": {"languages": [5]}},
+      {"settings": None},
+      {"segments": [{"name": "../../../mine", "num_documents": 1, "num_passages": 1}]},
+      {"segments": [{"name": 5, "num_documents": 1, "num_passages": 1}]},
+      {"segments": "x"},
+      {"number": -1},
+      {"number": 1.5},
+      {"base": "x"},
+      {"id": "../x"},
+      {"history": [{"time": "x"}]},
+      {"folders": 7},
+      {"unknown": 1},
+    )
+  ),
+]
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=lambda content: content[:60].decode("latin-1"))
+def test_a_hostile_commit_is_one_line_and_an_older_one_is_read(base, content):
+  (newest,) = [pathlib.Path(base.path, "commits", base.commit.file)]
+  fields = json.loads(newest.read_bytes())
+  if content.startswith(b'{"'):
+    content = json.dumps({**fields, **json.loads(content)}).encode()
+  newest.write_bytes(content)
+  assert KnowledgeBase(base.path).num_documents == 0, "of the commit before"
+  for file in newest.parent.iterdir():
+    file.write_bytes(content)
+  with pytest.raises(ValueError, match=r"no commit of .* can be read"):
+    KnowledgeBase(base.path)
+
+
+@pytest.mark.parametrize("deleted", [[-1], [99], [1.5], ["x"], "x"])
+def test_rows_that_a_segment_does_not_have_are_not_deleted(base, deleted):
+  newest = pathlib.Path(base.path, "commits", base.commit.file)
+  fields = json.loads(newest.read_bytes())
+  fields["segments"][0]["deleted"] = deleted
+  newest.write_text(json.dumps(fields))
+  assert KnowledgeBase(base.path).num_documents == 0, "of the commit before"
+
+
+def _with_header(content, change):
+  size = int.from_bytes(content[:8], "little")
+  header = json.loads(content[8 : 8 + size])
+  changed = change(header)
+  changed = json.dumps(header if changed is None else changed).encode()
+  return len(changed).to_bytes(8, "little") + changed + content[8 + size :]
+
+
+def _without(name):
+  return lambda content: _with_header(content, lambda h: h["arrays"].pop(name) and None)
+
+
+def _array(name, value):
+  return lambda content: _with_header(content, lambda h: h["arrays"].update({name: value}))
+
+
+HOSTILE_SEGMENTS = {
+  "empty": lambda content: b"",
+  "short": lambda content: content[:7],
+  "cut": lambda content: content[:-64],
+  "long header": lambda content: (2**62).to_bytes(8, "little") + content[8:],
+  "deep": lambda content: (
+    _with_header(content, lambda h: 0)[:0] + (99_999).to_bytes(8, "little") + b"[" * 99_999
+  ),
+  "list": lambda content: _with_header(content, lambda h: [1]),
+  "no bytes": lambda content: _with_header(content, lambda h: {"arrays": {}}),
+  "no metadata": lambda content: _with_header(content, lambda h: h.update(metadata=None)),
+  "metadata": lambda content: _with_header(content, lambda h: h.update(metadata=[])),
+  "missing": _without("hashes"),
+  "huge": _array("hashes", ["<u8", [10**12], 0]),
+  "negative": _array("hashes", ["<u8", [-1], 0]),
+  "float": _array("hashes", ["<u8", [1.5], 0]),
+  "objects": _array("hashes", ["|O", [1], 0]),
+  "structure": _array("hashes", [[["a", "<i4"]], [1], 0]),
+  "texts": _array("hashes", ["<U4", [1], 0]),
+  "offset": _array("hashes", ["<u8", [1], 10**15]),
+  "before": _array("hashes", ["<u8", [1], -64]),
+  "no array": _array("hashes", None),
+  "other numbers": _array("hashes", ["<u8", [1], 0]),
+  "ends": _array("texts.ends", ["<i8", [4], 64]),
+  "no integers": _array("texts.ends", ["<f8", [4], 0]),
+  "no rows": _array("first_passages", ["<i8", [0], 0]),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE_SEGMENTS.values(), ids=HOSTILE_SEGMENTS)
+def test_a_hostile_segment_is_one_line(base, change):
+  (entry,) = base.commit.segments
+  segment = pathlib.Path(base.path, "segments", entry.name)
+  segment.write_bytes(change(segment.read_bytes()))
+  with pytest.raises(ValueError, match=f"segment.*{entry.name}"):
+    KnowledgeBase(base.path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bits_that_are_wrong_in_a_header_end_in_one_line(base, seed):
+  (entry,) = base.commit.segments
+  segment, draw = pathlib.Path(base.path, "segments", entry.name), random.Random(seed)
+  whole = segment.read_bytes()
+  for _ in range(20):
+    content = bytearray(whole)
+    for _ in range(draw.randint(1, 4)):
+      content[draw.randrange(8 + int.from_bytes(whole[:8], "little"))] ^= 1 << draw.randrange(8)
+    segment.write_bytes(content)
+    with contextlib.suppress(ValueError):
+      KnowledgeBase(base.path).search("moss")

@@ -226,7 +226,8 @@ CHINESE = "奥斯陆是挪威的首都。咖啡馆于1969年开业。"
   [(("auto",), ("de", "en", "zh")), (("zh-Hant", "de"), ("de", "zh")), (("und",), ("und",))],
 )
 def test_the_store_knows_its_languages(tmp_path, inputs, language, languages):
-  texts = [DOCUMENTS[0]["text"] * 3, GERMAN, CHINESE]
+  german = f"{GERMAN} Moose wachsen im Schatten der Bäume, und ihre Sporen trägt der Wind davon."
+  texts = [DOCUMENTS[0]["text"] * 3, german, CHINESE]
   documents = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
   write_documents(tmp_path / "documents.jsonl", documents)
   prepare_corpus(output=str(tmp_path / "out"), language=language, **inputs)

@@ -142,8 +142,9 @@ def test_an_interrupt_ends_the_runs(file, tmp_path, sent):
   child = f"import os, time; open({str(ready)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
   parent = f"""
 import signal, sys
-# A shell starts what runs in the background with SIGINT ignored.
+# A shell starts what runs in the background with SIGINT ignored, and nohup with SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from launch import sweep
 sweep.realm_command = lambda *a, **k: [sys.executable, "-c", {child!r}]
 sweep.sweep(file={file!r}, workdir={str(tmp_path / "out")!r})

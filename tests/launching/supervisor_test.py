@@ -89,8 +89,9 @@ time.sleep(60)
 """
   parent = f"""
 import signal, sys
-# A shell starts what runs in the background with SIGINT ignored.
+# A shell starts what runs in the background with SIGINT ignored, and nohup with SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from realm_jax.launching.supervisor import Process, supervise
 supervise([Process(name="trainer", command=[sys.executable, "-c", {saves!r}])],
           logs={str(tmp_path / "logs")!r})

@@ -251,7 +251,9 @@ def test_an_objective_that_cannot_be_hashed_is_named():
     Pretraining(objective=Listed() + MarginalLikelihood())
 
 
-def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(params, batch, of_masked):
+def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(
+  params, batch, of_masked, float_tolerance
+):
   made = make_pretraining()
   proposing = dataclasses.replace(made.retrieval, posterior=Bm25Posterior(num_passages=1))
   frozen = dataclasses.replace(
@@ -260,8 +262,12 @@ def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(params, batch,
   learning, metrics = of_masked
   stale_BxK = np.full_like(batch.stale_scores_BxK, -np.inf)
   still, of_frozen = gradients(frozen.minimised, params, batch.replace(stale_scores_BxK=stale_BxK))
-  assert of_frozen["loss/total"].value == metrics["loss/total"].value
+  # Two programs, which may add the losses of the 8 queries in other orders.
+  close = pytest.approx(metrics["loss/total"].value, rel=float_tolerance(depth=8))
+  assert of_frozen["loss/total"].value == close
   assert not any(np.any(leaf) for leaf in jax.tree.leaves(still["dual_encoder"]))
   assert all(np.any(leaf) for leaf in jax.tree.leaves(learning["dual_encoder"]))
   reader = "knowledge_augmented_encoder"
-  jax.tree.map(np.testing.assert_array_equal, still[reader], learning[reader])
+  tolerance = {"rtol": float_tolerance(depth=100), "atol": float_tolerance(depth=1, scale=0.02)}
+  compare = functools.partial(np.testing.assert_allclose, **tolerance)
+  jax.tree.map(compare, still[reader], learning[reader])

@@ -30,7 +30,6 @@ from realm_jax.devices.datatypes import (
   Tokens,
 )
 from realm_jax.retrieval.joint_inputs import gather
-from realm_jax.retrieval.passage_finder import Rescoring
 from realm_jax.retrieval.retriever import (
   RetrievalConfig,
   choose_passages,
@@ -46,12 +45,10 @@ class MaskModel(AnsweringModel):
   Attributes:
     retrieval: Settings of retrieval. One more passage is found, the reserve for explanations.
     max_masks: Maximum wordpieces of an answer.
-    rescoring: Ranks candidates again by the encoder's exact scores; None does not.
   """
 
   retrieval: RetrievalConfig
   max_masks: int
-  rescoring: Rescoring | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,12 +197,7 @@ class MaskFiller(Answerer[MaskModel]):
   ) -> SearchResults:
     queries_BxE = self.model.encode_query(self.model.params, queries.query)
     queries_BxE = np.asarray(queries_BxE, np.float32)
-    searcher = self.corpus.index(edits, texts).searcher
-    if self.model.rescoring is None or self.corpus.hybrid is not None:
-      return searcher.search(queries_BxE, k)
-    rescoring = dataclasses.replace(self.model.rescoring, store=self.corpus.view(edits))
-    found = searcher.search(queries_BxE, rescoring.num_found(k))
-    return rescoring(rescoring.kept(self.model.params), queries.query, found, k=k)
+    return self.corpus.index(edits, texts).searcher.search(queries_BxE, k)
 
   def _read(self, batch: RetrievedBatch) -> Reading:
     return jax.device_get(self.model.read(self.model.params, batch))

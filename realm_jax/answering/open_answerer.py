@@ -65,9 +65,6 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
       query_length=description.query_length,
       step=saved.step,
       retrieval=description.mask_filling(saved.path)[1],
-      rescoring=saved_models.rescoring(
-        description.dual_encoder, opened.store, passage_length=description.passage_length
-      ),
       max_masks=description.max_masks,
     ),
     _corpus(opened, embed, history=history),
@@ -125,9 +122,6 @@ def question_search(opened: Opened) -> QuestionSearch:
     tokenizer=opened.store.tokenizer,
     query_length=description.query_length,
     hybrid=opened.hybrid,
-    rescoring=saved_models.rescoring(
-      description.dual_encoder, opened.store, passage_length=description.passage_length
-    ),
   )
 
 

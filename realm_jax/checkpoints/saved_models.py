@@ -11,13 +11,11 @@ import jax
 import numpy as np
 
 from realm_jax.checkpoints import orbax_files
-from realm_jax.corpus.passage_store import Passages, PassageStore
 from realm_jax.devices import partitioning, processes
 from realm_jax.foundations import json_fields, object_store
 from realm_jax.models import bert, open_qa, realm
-from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens, rescoring_program
+from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens
 from realm_jax.models.open_qa import SpanReaderConfig
-from realm_jax.retrieval.passage_finder import Rescoring
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.wordpieces import WordPieces
@@ -72,11 +70,6 @@ class ModelDescription:
     if (found := self.dual_encoder.reading_bert) is None:
       return None
     return f"dual_encoder/{found[0]}", found[1]
-
-  def from_corpus(self, store: PassageStore) -> dict:
-    """Returns initial parameters that a corpus determines; see `EncoderConfig.from_corpus`."""
-    found = self.dual_encoder.from_corpus(store, store.vocabulary)
-    return {"dual_encoder": found} if found else {}
 
   def check_sizes(self, vocabulary: WordPieces) -> None:
     """Checks that a vocabulary and the lengths fit the encoders."""
@@ -184,19 +177,6 @@ def init_dual_encoder(module: Encoder, key: jax.Array) -> dict:
   """Returns the boxed parameters of a dual encoder."""
   tokens = example_tokens(1, 8)
   return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
-
-
-def rescoring(encoder: EncoderConfig, store: Passages, *, passage_length: int) -> Rescoring | None:
-  """Returns what ranks candidates from a corpus by an encoder's exact scores, if it has any."""
-  if not encoder.num_candidates:
-    return None
-  return Rescoring(
-    num_candidates=encoder.num_candidates,
-    params_of=encoder.rescoring_params,
-    program=rescoring_program(encoder),
-    store=store,
-    passage_length=passage_length,
-  )
 
 
 def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -> dict:

@@ -65,6 +65,7 @@ def configure(
     with _as_usage_error(f"--gin.{binding}: "):
       gin.parse_config(binding)
   with _as_usage_error():
+    _refuse_unset_macros()
     _wire(job, values=values)
     _refuse_unread_scopes(named)
     gin.finalize()
@@ -224,14 +225,26 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
   return code if isinstance(code, int) else 0  # some jobs return their result
 
 
+def _macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+  """Returns the names of the macros that are set, and of those that are used."""
+  references = gin.config.iterate_references(config, to=gin.get_configurable("gin.macro"))
+  used = {"/".join(reference.scopes) for reference in references}
+  return {name for name, selector in config if selector == "gin.macro"}, used
+
+
+def _refuse_unset_macros() -> None:
+  """Raises ValueError if a macro is used but not set, before its value is asked for."""
+  known, used = _macros(gin.config._CONFIG)
+  if unset := min(used - known, default=""):
+    raise ValueError(f"%{unset} is used, but {unset} is not set{flags.nearest(unset, known)}")
+
+
 @gin.config.register_finalize_hook
 def _refuse_unused_macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
   """Raises ValueError if a macro is set but unused; most likely its name is mistyped."""
-  macro = gin.get_configurable("gin.macro")
-  used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(config, to=macro)}
-  for name, selector in config:
-    if selector == "gin.macro" and name not in used:
-      raise ValueError(f"{name} is set but nothing uses %{name}{flags.nearest(name, used)}")
+  known, used = _macros(config)
+  if unused := min(known - used, default=""):
+    raise ValueError(f"{unused} is set but nothing uses %{unused}{flags.nearest(unused, used)}")
 
 
 @contextlib.contextmanager

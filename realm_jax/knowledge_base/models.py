@@ -189,11 +189,6 @@ class _Model:
 def copy_encoder(directory: str, source: str | os.PathLike) -> str:
   """Copies an encoder into a knowledge base; returns its name there, a digest."""
   model = _found(_directory(source), reads=False)
-  if model.description.dual_encoder.num_candidates:
-    raise ValueError(
-      f"{os.fspath(source)} ranks by words, as the knowledge base does already; give an encoder "
-      "that was trained on texts, or none"
-    )
   return _copy(directory, model)
 
 

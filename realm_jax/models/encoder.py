@@ -81,11 +81,6 @@ class EncoderConfig(choices.Checked, abc.ABC):
     return _shapes(self, "passage")[0].shape[-1]
 
   @property
-  def num_candidates(self) -> int:
-    """Passages found by an index whose scores `Encoder.rescored` replaces; 0 for none."""
-    return 0
-
-  @property
   def unit_length(self) -> bool:
     """Whether embeddings have length 1, so that scores lie between -1 and 1."""
     return False
@@ -99,16 +94,6 @@ class EncoderConfig(choices.Checked, abc.ABC):
     """Checks that a vocabulary and lengths of texts, by name, fit the encoder."""
     if self.reading_bert is not None:
       self.reading_bert[1].check(vocabulary.vocab_size, name=name, **lengths)
-
-  def rescoring_params(self, params: Mapping) -> Mapping:
-    """Returns the parameters that `Encoder.rescored` needs; they are copied in every step."""
-    del params
-    return {}
-
-  def from_corpus(self, store: Any, vocabulary: WordPieces) -> Mapping[str, Any]:
-    """Returns initial parameters that a corpus determines; the others are drawn at random."""
-    del store, vocabulary
-    return {}
 
   def separated(self) -> tuple["EncoderConfig", Mapping[str, str]]:
     """Returns an encoder that embeds queries with other parameters than passages.
@@ -155,10 +140,8 @@ class Encoder(TypedModule):
 
   def encode_pairs(
     self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
-  ) -> tuple[Any, Any]:
-    """Returns what `pair_scores` compares: float32 arrays, in trees, with a row for each text.
-
-    They are the embeddings, unless vectors only approximate the scores.
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the float32 embeddings `[B, E]` and `[F, E]` of queries and passages.
 
     Args:
       query: `Tokens` `[B, L]`.
@@ -168,13 +151,6 @@ class Encoder(TypedModule):
       self.encode_query(query, deterministic=deterministic),
       self.encode_passage(passage, deterministic=deterministic),
     )
-
-  def pair_scores(self, query: Any, passage: Any) -> jax.Array:
-    """Returns `scores_BxF`, at temperature 1, of every query with every passage.
-
-    It needs no parameters; its arguments are the results of `encode_pairs`.
-    """
-    return jnp.einsum("BE,FE->BF", query, passage)
 
   def __call__(
     self,
@@ -225,21 +201,6 @@ class Encoder(TypedModule):
     """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
     # No dropout: all queries would share its noise.
     return self.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
-
-  def rescored(
-    self, query: datatypes.Tokens, passage: datatypes.Tokens, scores_BxR: jax.Array
-  ) -> jax.Array:
-    """Returns the scores `[B, R]`, at temperature 1, of passages that an index has found.
-
-    An encoder whose vectors only approximate its scores computes them here from the texts.
-
-    Args:
-      query: `Tokens` `[B, L]`.
-      passage: `Tokens` `[B, R, P]`.
-      scores_BxR: The inner products by which the passages were found.
-    """
-    del query, passage
-    return scores_BxR
 
   def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
     """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""
@@ -313,17 +274,6 @@ def _is_cpu(mesh: jax.sharding.Mesh) -> bool:
 def num_groups(mesh: jax.sharding.Mesh, *, num_rows: int, length: int) -> int:
   """Returns in how many groups, one after another, `passage_encoder_program` encodes rows."""
   return -(-num_rows // max(1, _CACHED_WORDPIECES // length)) if _is_cpu(mesh) else 1
-
-
-@functools.cache
-def rescoring_program(config: EncoderConfig) -> Callable:
-  """Returns the jitted `(params, Tokens [B, L], Tokens [B, R, P], scores_BxR) -> scores_BxR`."""
-  module = config.make()
-
-  def rescore(params, query, passage, scores_BxR):
-    return module.apply({"params": params}, query, passage, scores_BxR, method="rescored")
-
-  return jax.jit(rescore)
 
 
 def _a_few_at_a_time(encode: Callable, params, tokens: datatypes.Tokens) -> jax.Array:

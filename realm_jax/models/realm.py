@@ -1,7 +1,5 @@
 """REALM's two networks together: retrieval scores and masked-LM logits of the same passages."""
 
-from typing import Any
-
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -73,10 +71,10 @@ class RealmPretrainingModel(TypedModule):
       query_BxE, passage_BxKxE = self.dual_encoder.encode_batch(
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )
-      scores_BxK = self._scores(query_BxE, passage_BxKxE, batch)
+      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
-      scores_BxK = self._scores(query_BxE, passage_BxKxE, batch)
+      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
     logits_FxMxV = self.knowledge_augmented_encoder(
       batch.joint.reshape(num_queries * num_passages, joint_length),
       jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),
@@ -90,18 +88,6 @@ class RealmPretrainingModel(TypedModule):
 
   def encode_pairs(
     self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
-  ) -> tuple[Any, Any]:
-    """Returns what `pair_scores` compares; see `Encoder.encode_pairs`."""
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns embeddings; see `Encoder.encode_pairs`."""
     return self.dual_encoder.encode_pairs(query, passage, deterministic=deterministic)
-
-  def pair_scores(self, query: Any, passage: Any) -> jax.Array:
-    """Returns the scores of all pairs, `[B, F]`; see `Encoder.pair_scores`."""
-    return self.dual_encoder.pair_scores(query, passage)
-
-  def _scores(
-    self, query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch
-  ) -> jax.Array:
-    """Returns the scores `[B, K]` of the passages that the queries are read with."""
-    scores_BxK = jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
-    rescored_BxK = self.dual_encoder.rescored(batch.queries.query, batch.passage, scores_BxK)
-    return rescored_BxK / self.dual_encoder_config.temperature

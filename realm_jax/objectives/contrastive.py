@@ -34,7 +34,7 @@ class Contrastive(Objective):
   scale: choices.Positive | None = None
 
   def build(self, model: Any) -> Loss:
-    """Returns the objective of a model that has `encode_pairs` and `pair_scores`."""
+    """Returns the objective of a model that has `encode_pairs`."""
     if not getattr(model, "dual_encoder_learns", True):
       raise ValueError("a Contrastive term for a dual encoder that never learns; omit it")
     scale = self.scale
@@ -51,7 +51,7 @@ class Contrastive(Objective):
       )
 
     def score(encoded: tuple[Any, Any], pairs) -> Metrics:
-      scores_BxB = scale * model.apply({}, *encoded, method="pair_scores")
+      scores_BxB = scale * jnp.einsum("BE,FE->BF", *encoded)
       real_B = (pairs["passage"] != 0).any(axis=1)
       uid_B = pairs["passage_uid"][:, 0] if "passage_uid" in pairs else jnp.zeros_like(real_B, int)
       return grouped(contrastive(scores_BxB, compared_passages(real_B, uid_B)), "loss")

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import NamedSharding
 from t5x import trainer as t5x_trainer
 
-from realm_jax.checkpoints import orbax_files, saved_models
+from realm_jax.checkpoints import orbax_files
 from realm_jax.checkpoints.opening import PublishedGenerations
 from realm_jax.devices import processes
 from realm_jax.foundations import json_fields
@@ -170,9 +170,6 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       searcher=loaded.searcher,
       store=self._model.store,
       config=retrieval,
-      rescoring=saved_models.rescoring(
-        encoder, self._model.store, passage_length=retrieval.passage_length
-      ),
     )
     self._answering = dataclasses.replace(retriever, config=retriever.config.answering)
     self._opened = RetrievedBatches(

@@ -1,4 +1,4 @@
-"""Terms of a text: what BM25 and lexical encoders compare.
+"""Terms of a text: what BM25 compares.
 
 A term is a word in lower case without accents, stemmed by Snowball or, in a language that it does
 not know, cut to its first five characters, which finds as much. What stands between spaces with

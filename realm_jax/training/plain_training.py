@@ -68,7 +68,6 @@ class PlainTraining(TrainingConfig, abc.ABC):
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
       warm_starts=warm_starts,
-      from_corpus=lambda: description.from_corpus(store),
     )
     with run:
       run.keep(store.vocabulary)

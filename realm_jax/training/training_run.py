@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 
 from realm_jax.checkpoints import orbax_files, saved_models
@@ -72,7 +71,6 @@ class TrainingRun:
     workdir: Directory of `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
     description: Description of the model, a dataclass, saved in every checkpoint.
     batch_settings: Settings that determine the batches; see `resumption.changes`.
-    from_corpus: Returns parameters of a new run, by path, that its corpus determines.
 
   Attributes:
     mesh: Mesh of all devices of all processes.
@@ -98,7 +96,6 @@ class TrainingRun:
     description,
     batch_settings: Mapping,
     warm_starts: Sequence[WarmStart] = (),
-    from_corpus: Callable[[], Mapping] = dict,
     min_entropy: float = MIN_ENTROPY,
   ):
     self.workdir, self._config, self._description = workdir, config.run, description
@@ -117,7 +114,7 @@ class TrainingRun:
       )
       self._open(program, config, batch_settings)
       if self.resumed is None:
-        self.state = _new_state(program, from_corpus, warm_starts)
+        self.state = _new_state(program, warm_starts)
       self._check_finite()
       self.logs, self._mirror = workdir, None
       if processes.is_first() and object_store.is_remote(workdir):
@@ -404,17 +401,11 @@ class TrainingRun:
     self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
 
 
-def _new_state(
-  program: TrainProgram, from_corpus: Callable[[], Mapping], warm_starts: Sequence[WarmStart]
-) -> TrainState:
-  """Returns the state of step 0 with what comes from the corpus and from other checkpoints."""
+def _new_state(program: TrainProgram, warm_starts: Sequence[WarmStart]) -> TrainState:
+  """Returns the state of step 0 with what comes from other checkpoints."""
   _check_none_is_overwritten(warm_starts)
   state, abstract = program.new_state(), program.abstract_state.params
-  params = flax.traverse_util.flatten_dict(state.params)
-  shapes: dict[tuple, Any] = flax.traverse_util.flatten_dict(abstract)
-  for path, value in flax.traverse_util.flatten_dict(from_corpus()).items():
-    params[path] = jax.device_put(value, shapes[path].sharding)
-  params = flax.traverse_util.unflatten_dict(params)
+  params = state.params
   for warm_start in warm_starts:
     params = warm_started(params, abstract, warm_start)
   return dataclasses.replace(state, params=params)

@@ -14,7 +14,6 @@ from realm_jax.checkpoints import saved_models
 from realm_jax.foundations import json_fields
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.models.lexical_encoder import LexicalEncoderConfig
 from realm_jax.models.uniform_encoder import UniformEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
@@ -56,7 +55,6 @@ def test_a_description_survives_json(description):
   ("value", "path"),
   [
     (DualEncoderConfig(bert=BERT), "realm_jax.models.dual_encoder.DualEncoderConfig"),
-    (LexicalEncoderConfig(), "realm_jax.models.lexical_encoder.LexicalEncoderConfig"),
     (UniformEncoderConfig(), "realm_jax.models.uniform_encoder.UniformEncoderConfig"),
     (Contrastive(), "realm_jax.objectives.contrastive.Contrastive"),
     (MarginalLikelihood(), "realm_jax.objectives.marginal_likelihood.MarginalLikelihood"),

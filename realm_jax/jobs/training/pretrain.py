@@ -79,7 +79,6 @@ def pretrain(
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
   posterior = pretraining.retrieval.posterior
   batch_settings |= {"posterior": None if posterior is None else repr(posterior)}
-  from_corpus = functools.cache(lambda: description.from_corpus(store))
   with TrainingRun(
     workdir,
     program=pretraining.program(),
@@ -87,13 +86,12 @@ def pretrain(
     description=description,
     batch_settings=batch_settings,
     warm_starts=starts,
-    from_corpus=from_corpus,
     min_entropy=pretraining.min_entropy,
   ) as run:
     run.save_start()
     if run.resumed is None:
       started = {here.partition("/")[0] for start in starts for here, _ in start.parts}
-      _warn_of_what_cannot_learn(pretraining, {*started, *from_corpus()})
+      _warn_of_what_cannot_learn(pretraining, started)
     if pretraining.run.num_steps == 0:
       return
     _train(
@@ -135,9 +133,6 @@ def _train(
       searcher=refresher.current.searcher,
       store=store,
       config=pretraining.retrieval,
-      rescoring=saved_models.rescoring(
-        encoder, store, passage_length=pretraining.retrieval.passage_length
-      ),
     )
     source = run.retrieved_batches(
       features,

@@ -16,6 +16,7 @@ from realm_jax.corpus.passage_store import passage_uid
 
 _NAMED = 20
 _OWN_FIELDS = ("id", "_id", "title", "text")
+_LARGEST = 2**53  # beyond which some readers of JSON change whole numbers
 _TIMES = (datetime.datetime, np.datetime64, np.timedelta64)
 
 
@@ -215,6 +216,18 @@ def json_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     except RecursionError as error:
       raise ValueError(f"field {name!r} is nested too deep") from error
   return found
+
+
+def written_number(written: str) -> int | float | None:
+  """Returns the number of a text such as "12.5"; None if a number would be written otherwise."""
+  if not (written[-1:].isdigit() and written[0] in "-0123456789"):
+    return None
+  try:
+    found = json.loads(written)
+  except ValueError:
+    return None
+  is_same = json.dumps(found) == written and (isinstance(found, float) or abs(found) <= _LARGEST)
+  return found if is_same else None
 
 
 def is_missing(value: Any) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TextIO
 
-from realm_jax.corpus.documents import BadRecord, Document, Record, make_record
+from realm_jax.corpus.documents import BadRecord, Document, Record, make_record, written_number
 from realm_jax.corpus.input_files import NOT_UTF8, InputFile, encoding_error
 
 _TEXTS = ("id", "_id", "title", "text")
@@ -23,7 +23,6 @@ _NO_SPACE = re.compile(f"[^{_SPACE}]")
 
 _DELIMITERS = ",\t;|"
 _LONGEST = 2**26  # characters of a cell
-_LARGEST = 2**53  # beyond which some readers of JSON change whole numbers
 
 _ROWS_AT_ONCE = 256
 
@@ -132,7 +131,7 @@ def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   for cells in rows():
     if not isinstance(cells, str):
       for column, cell in enumerate(cells[: len(columns)]):
-        if numeric[column] and cell and _number(cell) is None:
+        if numeric[column] and cell and written_number(cell) is None:
           numeric[column] = False
   for row, cells in enumerate(rows()):
     name = f"{file.shown}:row {row}"
@@ -140,7 +139,7 @@ def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
       yield BadRecord(kind="broken_records", name=name, reason=cells)
     elif cells:
       fields = {
-        column: _number(cell) if is_number else cell
+        column: written_number(cell) if is_number else cell
         for column, cell, is_number in zip(columns, cells, numeric, strict=False)
         if column and cell
       }
@@ -195,18 +194,6 @@ def _table_rows(
       yield f"the quotation mark on line {number} is not closed"
     else:
       yield f"{len(cells)} cells for {num_columns} columns; put texts into quotes"
-
-
-def _number(cell: str) -> int | float | None:
-  """Returns the number of a cell, such as "12.5"; None if a number would be written otherwise."""
-  if not (cell[-1].isdigit() and cell[0] in "-0123456789"):
-    return None
-  try:
-    number = json.loads(cell)
-  except ValueError:
-    return None
-  is_same = json.dumps(number) == cell and (isinstance(number, float) or abs(number) <= _LARGEST)
-  return number if is_same else None
 
 
 def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:

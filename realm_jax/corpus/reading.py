@@ -8,6 +8,7 @@ import gzip
 import io
 import itertools
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, TextIO, cast
@@ -19,6 +20,7 @@ from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
 _MAX_TITLE_CHARACTERS = 150
+_HEADING = re.compile(r"#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?\Z")  # whose marks are no part of it
 # Of a sample.
 _FILES, _RECORDS = 256, 20_000  # read at most
 _TEXTS = 500
@@ -158,7 +160,7 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
     return
   if not title:
     first_line, _, body = text.strip().partition("\n")
-    title = first_line.strip("# \r")
+    title = _HEADING.sub(r"\1", first_line.strip())
     if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
       title, body = os.path.splitext(os.path.basename(file.id))[0], text
     text = body

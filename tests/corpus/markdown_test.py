@@ -1,5 +1,7 @@
 """Markdown is read as the text that its readers see."""
 
+import time
+
 import pytest
 
 from realm_jax.corpus.documents import Document
@@ -11,8 +13,11 @@ TEXTS = [
   ("This step is _mandatory_ and __irreversible__.", "This step is mandatory and irreversible."),
   ("un*frigging*able, snake_case_name, 2 * 3 * 4", "unfriggingable, snake_case_name, 2 * 3 * 4"),
   ("***all*** `code_x` ~~gone~~ \\*kept\\*", "all code_x gone *kept*"),
-  ('[a link](http://x.y "t") and <https://x.y> ![alt _t_](i.png)', "a link and https://x.y alt t"),
-  ("[ref][1] &amp; &lt;b&gt;\n\n[1]: http://x.y", "ref & <b>"),
+  (
+    '[a link](http://x.y "t") and <https://x.y> ![alt _t_](i.png)',
+    "a link (http://x.y) and https://x.y alt t",
+  ),
+  ("[ref][1] &amp; &lt;b&gt;\n\n[1]: http://x.y", "ref (http://x.y) & <b>"),
   ("one\ntwo  \nthree<br>four", "one\ntwo\nthree\nfour"),
   ("- a\n- b\n    - c\n\n1. d\n\n2. e", "a\nb\nc\n\nd\ne"),
   ("> quoted\n> text\n\n---\n\nafter", "quoted\ntext\n\nafter"),
@@ -23,6 +28,20 @@ TEXTS = [
   ("<script>\nhidden()\n</script>\n\nshown", "shown"),
   ("- [ ] to do", "[ ] to do"),
   ("a\r\n\r\nb", "a\n\nb"),
+  ("<ul><li>quartz</li><li>basalt</li></ul>", "quartz\nbasalt"),
+  ("<p>a</p><p>b</p>\n\n<p>mica<br/>slate</p>", "a\nb\n\nmica\nslate"),
+  ("<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>", "a  b\nc"),
+  ("<div>H<sub>2</sub>O un<b>frigging</b>able</div>", "H2O unfriggingable"),
+  ("<br>\nQuartz is hard.\nTopaz, too.", "Quartz is hard.\nTopaz, too."),
+  ("<div>\n<script>\na()\n\nb()\n</script>shown</div>\n\n<style>p{}</style>\n\nc", "shown\n\nc"),
+  ("a <script>b()</script> c", "a\nc"),
+  ("The <script> tag.\n\nMore.", "The\ntag.\n\nMore."),
+  ('<div title="1 > 0">a &eacute; < b</div>', "a é < b"),
+  ('<img src="x.png" alt="A &amp; B"> <a href="https://x.y/z">c</a>', "A & B c (https://x.y/z)"),
+  (
+    "[a](b.md) [c](#d) <!-- e -->[https://x.y](https://x.y) [f](data:x,y)",
+    "a c https://x.y [f](data:x,y)",
+  ),
 ]
 
 
@@ -46,13 +65,94 @@ TITLED = [  # Markdown, its title, text and fields
   ('+++\ntitle = "Heat flow"\nweight = 3\n+++\n\nMore.', "Heat flow", "More.", {"weight": 3}),
   ("---\r\ntitle: A\r\n...\r\nMore.\r\n", "A", "More.", {}),
   ("\n---\ntags: [a, b]\n---\n# A\nMore.", "A", "More.", {"tags": ["a", "b"]}),
-  ("---\nid: 7\ntext: no\nnest: {a: 1}\nn: .nan\n---\n# A\nMore.", "A", "More.", {}),
+  (
+    "---\nid: 7\ntext: no\nnest: {a: 1}\nn: .nan\n---\n# A\nMore.",
+    "A",
+    "More.",
+    {"nest": {"a": 1}, "n": None},
+  ),
   ("---\ntitle: only\n---", "only", "", {}),
   ("---\n\nNo mapping.\n\n---\n\nMore.", "", "No mapping.\n\nMore.", {}),
   ("---\n- [ broken\n---\n\nMore.", "", "[ broken\n\nMore.", {}),
   ("+++\nno toml\n+++\n", "", "+++\nno toml\n+++", {}),
+  (
+    "---\ntitle: A\nby: {name: Ann}\nlinks:\n  - url: x\n---\nB",
+    "A",
+    "B",
+    {"by": {"name": "Ann"}, "links": [{"url": "x"}]},
+  ),
+  (
+    "+++\ntitle = 'A'\nd = 2024-01-05\n[x]\ny = inf\n+++\nB",
+    "A",
+    "B",
+    {"d": "2024-01-05", "x": {"y": "inf"}},
+  ),
+  (
+    "---\nbase: &b {n: 1, m: 2}\nown: {<<: *b, n: 3}\n---\nB",
+    "",
+    "B",
+    {"base": {"n": 1, "m": 2}, "own": {"n": 3, "m": 2}},
+  ),
+  # What is broken is read key by key.
+  (
+    "---\ntitle: Stones: a primer\ntags: [a, b]\nby: @kim\nd: 2024-02-31\n---\nB",
+    "Stones: a primer",
+    "B",
+    {"tags": ["a", "b"], "by": "@kim", "d": "2024-02-31"},
+  ),
+  ("---\ntags:\n\t- a\ntitle: A\n---\nB", "A", "B", {"tags": ["a"]}),
+  ("+++\ntitle = 'A'\nn = \n[x]\ny = 1\n+++\nB", "A", "B", {"n": "", "x": {"y": 1}}),
   ("---\ntitle: never closed\n", "", "title: never closed", {}),
 ]
+
+
+@pytest.mark.parametrize(
+  ("written", "value"),
+  [(5, 5), (-0.5, -0.5), ("true", True), ("", None), ("~", None), ('"5"', "5"), ("!!int 5", 5)]
+  + [(text, text) for text in "no on 12:30 01234 1.10 1e5 0x10 1_000 2024-01-05 -.inf".split()]
+  + [("9" * 5_000, "9" * 5_000), ("2024-01-05 12:00:00", "2024-01-05 12:00:00")],
+)
+def test_values_of_front_matter_are_as_they_are_written(written, value):
+  fields = read_markdown(f"---\nx: {written}\n---\nB").fields
+  assert fields == {"x": value} and type(fields["x"]) is type(value)
+
+
+def merges(levels):
+  steps = (f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, levels))
+  return "---\na0: &a0 {x: 1, y: 2}\n" + "\n".join(steps) + "\n---\nB"
+
+
+HOSTILE = {
+  "merge keys": merges(9),
+  "references": merges(9).replace("{<<: ", "").replace("]}", "]"),
+  "deep YAML": "---\na: " + "[" * 20_000 + "\n---\nB",
+  "deep TOML": "+++\na = " + "[" * 20_000 + "\n+++\nB",
+  "code in YAML": "---\na: !!python/object/apply:os.system [exit]\n---\nB",
+  "sexagesimal": "---\na: 1" + ":59" * 9_000 + "\n---\nB",
+  "long front matter": "---\n" + "a: b\n" * 20_000 + "---\nB",
+  "fences": "---\n" * 20_000,
+  **{
+    text: "<div>\n" + text * 20_000
+    for text in (
+      "<script ",
+      "<script>",
+      "<a",
+      "<!-- ",
+      "<a href='",
+      '<a =">" ',
+      "<p>",
+      "</a ",
+      "<![",
+    )
+  },
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_page_costs_time_in_proportion(name):
+  began = time.process_time()
+  read_markdown(HOSTILE[name])
+  assert time.process_time() - began < 5, "these took from 20 s to minutes"
 
 
 @pytest.mark.parametrize(("markdown", "title", "text", "fields"), TITLED)

@@ -72,6 +72,21 @@ def test_a_long_first_line_is_no_title_and_a_heading_loses_its_marks(tmp_path):
   ]
 
 
+@pytest.mark.parametrize(
+  ("line", "title"),
+  [
+    ("Notes on C#", "Notes on C#"),
+    ("#1 in the charts", "#1 in the charts"),
+    ("# Moss #", "Moss"),
+    ("## F# and C#", "F# and C#"),
+    ("#", "#"),
+  ],
+)
+def test_only_the_marks_of_a_heading_are_no_part_of_a_title(tmp_path, line, title):
+  (document,) = records(tmp_path / "a.txt", f"{line}\nMore.".encode())
+  assert document == Document(id="a.txt", title=title, text="More.")
+
+
 def test_text_files_begin_with_their_title(tmp_path):
   text = "\ufeff\n  Vote delayed \n\nThe vote was delayed.\nNobody knew why.\n".encode()
   assert records(tmp_path / "1.txt", text) == [

@@ -44,11 +44,11 @@ class BadRecord:
   """A record that yields no document.
 
   Attributes:
-    name: Its file and line, row or page.
+    name: Its file and line, row or page, or a file or folder of which nothing was read.
     reason: What is wrong with it, if the kind does not say it.
   """
 
-  kind: Literal["broken_records", "records_without_text"]
+  kind: Literal["broken_records", "records_without_text", "skipped_files", "unreadable_files"]
   name: str
   reason: str = dataclasses.field(default="", compare=False)
 
@@ -112,6 +112,11 @@ class BadRecords:
     again = [id for id, is_new in zip(ids, new, strict=True) if not is_new]
     self._num_equal_ids += len(again)
     self._equal_ids += again[: _NAMED - len(self._equal_ids)]
+
+  def print(self) -> None:
+    """Prints the report."""
+    for line in self.report():
+      print(line, flush=True)
 
   def report(self) -> list[str]:
     """Returns a line for each kind, with each reason once."""

@@ -2,6 +2,7 @@
 
 import codecs
 import dataclasses
+import fnmatch
 import glob
 import io
 import os
@@ -11,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Literal, TextIO
 
+from realm_jax.corpus.documents import BadRecord, BadRecords
 from realm_jax.foundations import hub, object_store
 
 Format = Literal["auto", "jsonl", "parquet", "table", "text", "markdown"]
@@ -25,6 +27,10 @@ _FORMATS: dict[str, Format] = {
   ".markdown": "markdown",
 }
 _FILES_NAMED = 5
+_OUTSIDE = "a link out of the folder; give what it leads to by itself"
+_BROKEN = "a broken link"
+_NO_FILE = "a pipe, a socket or a device"
+_SNAPSHOTS = re.compile(r"/snapshots(?:/|\Z)")  # of the hub's cache, whose files are links to blobs
 NOT_UTF8 = "not UTF-8; convert it"
 
 
@@ -56,58 +62,62 @@ def printable(path: str) -> str:
   return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def input_files(pattern: str | os.PathLike) -> list[str]:
+def input_files(pattern: str | os.PathLike, *, bad: BadRecords | None = None) -> list[str]:
   """Expands a glob pattern, in which `**` matches directories; a directory means all files below.
 
   What exists is taken literally, whatever characters its name has. In an object store, returns the
   addresses of the objects.
 
+  Args:
+    bad: Counts and names what is skipped; None prints it.
+
   Raises:
-    FileNotFoundError: If no file matches, or a link that matches is broken.
+    FileNotFoundError: If no file matches, or a link that was named is broken.
+    ValueError: If the pattern is the name of a pipe or a device.
   """
   if object_store.is_remote(pattern):
     return object_store.list_files(os.fspath(pattern))
-  files = []
-  literal, rest = _literal(os.fspath(pattern))
-  for path in glob.glob(glob.escape(literal) + rest, recursive=True):
-    if os.path.isdir(path):
-      files += _below(path)
-    elif not os.path.exists(path):
-      raise FileNotFoundError(
-        f"{printable(path)} links to a file that does not exist; repair or remove it"
-      )
-    else:
-      files.append(path)
-  there = [path for path in files if os.path.exists(path)]
-  if broken := sorted({*files} - {*there}):
-    print(f"skipped broken links ({len(broken):,}): {_listed(broken)}", flush=True)
-  if not there:
-    raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
-  return sorted(set(there))
+  skipped = BadRecords() if bad is None else bad
+  files = {*_matching(os.fspath(pattern), skipped)}
+  if bad is None:
+    skipped.print()
+  if not files:
+    raise FileNotFoundError(
+      "; ".join([f"no file matches {os.fspath(pattern)!r}", *skipped.report()])
+    )
+  return sorted(files)
 
 
 def find_files(
   inputs: Sequence[str],
   *,
   format: Format = "auto",
-  expand: Callable[[str], Sequence[str]] = input_files,
+  expand: Callable[[str], Sequence[str]] | None = None,
+  bad: BadRecords | None = None,
 ) -> list[list[InputFile]]:
-  """Returns the files of each input, and says which files of a directory are skipped.
+  """Returns the files of each input.
 
   Args:
     inputs: Glob patterns or directories.
     format: Format of all files; "auto" infers it from their names.
-    expand: Lists the files of an input.
+    expand: Lists the files of an input; None is `input_files`.
+    bad: Counts and names what is skipped, such as files of a directory whose format is unknown;
+      None prints it.
 
   Raises:
     FileNotFoundError: If no file matches one of them.
     ValueError: If the format of a file is unknown; in a directory it is skipped.
   """
-  inputs = [*map(_path, inputs)]
-  found = {input: list(expand(input)) for input in inputs}
+  inputs = [*map(local, inputs)]
+  skipped = BadRecords() if bad is None else bad
+  found = {
+    input: list(expand(input) if expand else input_files(input, bad=skipped)) for input in inputs
+  }
   roots = {input: _root(input, paths) for input, paths in found.items()}
   if format == "auto":
-    found = _of_known_format(found, roots)
+    found = _of_known_format(found, roots, skipped)
+  if bad is None:
+    skipped.print()
   root = os.path.commonpath(map(os.path.abspath, roots.values()))
 
   def file(path: str) -> InputFile:
@@ -123,36 +133,135 @@ def format_of(path: str) -> Format | None:
   return _FORMATS.get(os.path.splitext(name)[1])
 
 
-def _below(directory: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-  """Yields the files and broken links below a directory, except hidden ones.
+def matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
+  """Returns whether a path, in parts, is one that a pattern matches, or below it."""
+  if not pattern:
+    return True
+  if pattern[0] == "**":
+    return any(matches(names[first:], pattern[1:]) for first in range(len(names) + 1))
+  return (
+    bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and matches(names[1:], pattern[1:])
+  )
 
-  A link to a directory above it is not followed.
-  """
-  real = os.path.realpath(directory)
-  if real in above:
-    return
-  for name in os.listdir(directory):
-    path = os.path.join(directory, name)
-    if name.startswith("."):
+
+def literal(pattern: str) -> tuple[str, str]:
+  """Divides a pattern into the longest beginning that exists and the rest."""
+  ends = [match.start() for match in re.finditer(r"(?<!/)/|\Z", pattern)]
+  end = max((end for end in ends if os.path.lexists(pattern[:end])), default=0)
+  return pattern[:end], pattern[end:]
+
+
+def _matching(pattern: str, bad: BadRecords) -> Iterator[str]:
+  """Yields the files that a pattern matches, or that are below directories that it matches."""
+  start, rest = literal(pattern)
+  before, recursive, _ = rest.partition("**")
+  folders = []
+  for path in glob.glob(glob.escape(start) + (os.path.dirname(before) if recursive else before)):
+    if rest and os.path.islink(path) and os.path.exists(path) and not _is_inside(path, start):
+      _skip(path, _OUTSIDE, bad)
+    elif os.path.isdir(path):
+      folders.append(path)
+    elif recursive:
       continue
-    if os.path.isdir(path):
-      yield from _below(path, (*above, real))
-    elif os.path.isfile(path) or (os.path.islink(path) and not os.path.exists(path)):
+    elif os.path.isfile(path):
       yield path
+    elif not os.path.exists(path) and rest:
+      _skip(path, _BROKEN, bad)
+    elif not os.path.exists(path):
+      raise FileNotFoundError(
+        f"{printable(path)} links to a file that does not exist; repair or remove it"
+      )
+    elif not rest:
+      raise ValueError(f"{printable(path)} is {_NO_FILE}; save what it gives to a file")
+    else:
+      _skip(path, _NO_FILE, bad)
+  parts = [*filter(None, rest.split("/"))]
+  for file in _below(folders, start, bad):  # by `**`, glob would go each way through links
+    if matches(os.path.relpath(file, start or ".").split(os.sep), parts):
+      yield file
 
 
-def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict[str, list[str]]:
+def _below(directories: Sequence[str], root: str, bad: BadRecords) -> Iterator[str]:
+  """Yields the files below directories, except hidden ones, each once.
+
+  A link is followed if it leads to something below the root that is not found without it.
+  """
+  seen: set[str] = set()  # real paths of folders, and of files that links lead to
+  links = [path for path in directories if path != root and os.path.islink(path)]
+  folders = [(path, os.path.realpath(path)) for path in directories if path not in links]
+  while folders or links:
+    if not folders:  # links come last, in the order of their names
+      links.sort(reverse=True)
+      link = links.pop()
+      real = os.path.realpath(link)
+      is_hidden = os.path.basename(real).startswith(".")
+      if not os.path.exists(real):
+        _skip(link, _BROKEN, bad)
+      elif not _is_inside(link, root):
+        _skip(link, _OUTSIDE, bad)
+      elif os.path.isdir(real):
+        folders.append((link, real))
+      elif not os.path.isfile(real):
+        _skip(link, _NO_FILE, bad)
+      elif real not in seen and (is_hidden or os.path.dirname(real) not in seen):
+        seen.add(real)
+        yield link
+      continue
+    path, real = folders.pop()
+    if real in seen:
+      continue
+    seen.add(real)
+    try:
+      with os.scandir(path) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
+    except OSError as error:
+      bad.add(unreadable(path, error))
+      continue
+    for entry in entries:
+      if entry.name.startswith("."):
+        continue
+      if entry.is_symlink():
+        links.append(entry.path)
+      elif entry.is_dir(follow_symlinks=False):
+        folders.append((entry.path, os.path.join(real, entry.name)))
+      elif entry.is_file(follow_symlinks=False):
+        yield entry.path
+      else:
+        _skip(entry.path, _NO_FILE, bad)
+
+
+def _is_inside(link: str, root: str) -> bool:
+  real, root = os.path.realpath(link), os.path.realpath(root or ".")
+  cache = _SNAPSHOTS.split(root)[0] + "/blobs/" if _SNAPSHOTS.search(root) else None
+  return (real + "/").startswith((root.rstrip("/") + "/", cache or "\0"))
+
+
+def _skip(path: str, reason: str, bad: BadRecords) -> None:
+  bad.add(BadRecord(kind="skipped_files", name=printable(path), reason=reason))
+
+
+def unreadable(path: str, error: Exception) -> BadRecord:
+  """Returns a record of a file or a folder that cannot be read."""
+  reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+  return BadRecord(kind="unreadable_files", name=printable(path), reason=reason)
+
+
+def _of_known_format(
+  found: dict[str, list[str]], roots: dict[str, str], bad: BadRecords
+) -> dict[str, list[str]]:
   known = {input: [path for path in found[input] if format_of(path)] for input in found}
-  skipped, refused = [], []
+  refused = []
   for input, paths in found.items():
-    unknown = [path for path in paths if not format_of(path)]
-    (skipped if roots[input] == input and known[input] else refused).extend(unknown)
+    is_folder = roots[input] == input and known[input]
+    for path in (path for path in paths if not format_of(path)):
+      if is_folder:
+        _skip(path, "of unknown format", bad)
+      else:
+        refused.append(path)
   if refused:
     raise ValueError(
       f"cannot infer the format of {_listed(refused)}; end their names in {', '.join(_FORMATS)}"
     )
-  if skipped:
-    print(f"skipped files of unknown format ({len(skipped):,}): {_listed(skipped)}", flush=True)
   return known
 
 
@@ -163,7 +272,7 @@ def _listed(paths: Sequence[str]) -> str:
   )
 
 
-def _path(input: str) -> str:
+def local(input: str) -> str:
   """Returns an input, or the path of a `file://` URL or of a dataset of the hub.
 
   Raises:
@@ -178,17 +287,10 @@ def _path(input: str) -> str:
   return hub.fetch_files(input)
 
 
-def _literal(pattern: str) -> tuple[str, str]:
-  """Divides a pattern into the longest beginning that exists and the rest."""
-  ends = [match.start() for match in re.finditer(r"(?<!/)/|\Z", pattern)]
-  end = max((end for end in ends if os.path.lexists(pattern[:end])), default=0)
-  return pattern[:end], pattern[end:]
-
-
 def _root(input: str, paths: Sequence[str]) -> str:
   """Returns the directory above the first wildcard of an input."""
-  literal, rest = _literal(input)
-  fixed = literal + re.split(r"[*?\[]", rest, maxsplit=1)[0]
+  start, rest = literal(input)
+  fixed = start + re.split(r"[*?\[]", rest, maxsplit=1)[0]
   is_file = list(map(os.path.abspath, paths)) == [os.path.abspath(input)]
   return input if fixed == input and not is_file else os.path.dirname(fixed)
 

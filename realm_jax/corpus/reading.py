@@ -15,7 +15,7 @@ from typing import BinaryIO, TextIO, cast
 
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
 from realm_jax.corpus.formats import read_json, read_parquet, read_table
-from realm_jax.corpus.input_files import InputFile, TextFile, encoding_error
+from realm_jax.corpus.input_files import InputFile, TextFile, encoding_error, unreadable
 from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
@@ -28,20 +28,24 @@ _CHARACTERS = 5_000  # of a text
 
 
 class DocumentReader:
-  """Iterates over the records of files, in the order of the files."""
+  """Iterates over the records of files, in their order; a damaged file is a bad record."""
 
   def __init__(self, files: Sequence[InputFile]):
     self._files = files
     paths = [file.path for file in files]
-    self._sizes = [object_store.Path(path).stat().length for path in paths]
+    self._sizes = [_size(path) for path in paths]
     self._bytes_before = 0
     self._file: BinaryIO | None = None
 
   def __iter__(self) -> Iterator[Record]:
     self._bytes_before = 0
     for file, size in zip(self._files, self._sizes, strict=True):
-      with open_file(file.path) as self._file:
-        yield from read_records(self._file, file=file)
+      try:
+        with open_file(file.path) as self._file:
+          yield from read_records(self._file, file=file)
+      except (OSError, ValueError) as error:
+        self._file = None
+        yield unreadable(file.path, error)
       self._file = None
       self._bytes_before += size
 
@@ -49,6 +53,13 @@ class DocumentReader:
     """Returns the fraction of the bytes read so far."""
     position = self._file.tell() if self._file else 0
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
+
+
+def _size(path: str) -> int:
+  try:
+    return object_store.Path(path).stat().length
+  except OSError:  # which opening it tells
+    return 0
 
 
 def open_file(path: str) -> BinaryIO:
@@ -114,8 +125,10 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
       yield BadRecord(kind="records_without_text", name=file.shown, reason="the file is empty")
   except UnicodeDecodeError:  # in UTF-16
     yield BadRecord(kind="broken_records", name=file.shown, reason="not UTF-16; convert it")
-  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise ValueError(f"{file.shown} is truncated or damaged; download it again") from error
+  except (EOFError, zlib.error, OSError) as error:
+    raise ValueError(
+      f"{file.shown} is truncated or damaged ({error}); download it again"
+    ) from error
   finally:
     lines.detach()
 

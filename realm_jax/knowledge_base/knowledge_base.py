@@ -466,7 +466,7 @@ class KnowledgeBase:
             "update what is there, or give other ids"
           )
       if delete_missing:
-        if reader.bad.counts["broken_records"]:
+        if reader.bad.counts["broken_records"] or reader.bad.counts["unreadable_files"]:
           raise ValueError(
             "nothing was changed, because what could not be read would be deleted: "
             + "; ".join(reader.bad.report())

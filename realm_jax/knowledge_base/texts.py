@@ -59,7 +59,7 @@ class TextReader:
       paths = [*self._records]
       if mixed := [path for path in paths if not isinstance(path, (str, os.PathLike))]:
         raise ValueError(f"{mixed[0]!r} is no path, but comes after one; add the two apart")
-      files = _files([*map(os.fspath, paths)], outside)
+      files = _files([*map(os.fspath, paths)], outside, self.bad)
       for file in files:
         folder = os.path.abspath(file.path).removesuffix(file.name)
         if not folder.startswith(self.folders):
@@ -80,6 +80,8 @@ class TextReader:
         raise ValueError(f"two documents have the id {record.id!r}; give each its own")
       ids.add(record.id)
       yield record
+    if self.bad.counts["unreadable_files"] and not ids:
+      raise ValueError("; ".join(["nothing could be read", *self.bad.report()]))
 
 
 def _items(texts: Texts) -> Iterable[Any]:
@@ -94,10 +96,12 @@ def _items(texts: Texts) -> Iterable[Any]:
   return texts
 
 
-def _files(paths: list[str], outside: str) -> list[input_files.InputFile]:
+def _files(paths: list[str], outside: str, bad: BadRecords) -> list[input_files.InputFile]:
   outside = os.path.realpath(outside) + os.sep
-  found = itertools.chain(*input_files.find_files(paths))
-  return [file for file in found if not os.path.realpath(file.path).startswith(outside)]
+  found: dict[str, input_files.InputFile] = {}  # by real path: links make no second document
+  for file in itertools.chain(*input_files.find_files(paths, bad=bad)):
+    found.setdefault(os.path.realpath(file.path), file)
+  return [file for real, file in found.items() if not real.startswith(outside)]
 
 
 def _below(file: input_files.InputFile, folders: Sequence[str]) -> input_files.InputFile:

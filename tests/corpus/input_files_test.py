@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import time
 
 import pytest
 
@@ -21,25 +22,78 @@ def test_a_folder_stands_for_all_files_below_it(tmp_path):
   assert input_files(tmp_path / "b" / "**") == found
 
 
-def test_links_to_a_folder_above_are_not_followed(tmp_path):
-  (tmp_path / "a" / "b").mkdir(parents=True)
-  (tmp_path / "a" / "b" / "x").write_text("")
-  (tmp_path / "a" / ".hidden").write_text("")
-  for name in ("first", "second"):
-    (tmp_path / "a" / name).symlink_to("b")
-  assert len(input_files(tmp_path)) == 3
-  for name in ("up", "here"):
-    (tmp_path / "a" / "b" / name).symlink_to("..")
-  assert input_files(tmp_path / "a") == [
-    str(tmp_path / "a" / name / "x") for name in ("b", "first", "second")
-  ]
+def below(root, pattern=""):
+  bad = BadRecords()
+  found = input_files(os.path.join(root, pattern) if pattern else root, bad=bad)
+  return [os.path.relpath(path, root) for path in found], " ".join(bad.report())
+
+
+@pytest.mark.parametrize("pattern", ["", "**", "**/x", "*"])
+def test_a_file_is_found_once_whatever_links_lead_to_it(tmp_path, pattern):
+  for number in range(9):
+    (tmp_path / f"d{number}").mkdir()
+    for other in {*range(9)} - {number}:
+      (tmp_path / f"d{number}" / f"l{other}").symlink_to(f"../d{other}")
+    (tmp_path / f"d{number}" / "up").symlink_to("..")
+  (tmp_path / "d3" / "x").write_text("")
+  (tmp_path / "d4" / "y").symlink_to("../d3/x")
+  assert below(tmp_path, pattern) == (["d3/x"], "")
+
+
+def test_links_to_hidden_files_of_a_folder_are_followed_and_those_out_of_it_are_named(tmp_path):
+  texts, elsewhere = tmp_path / "texts", tmp_path / "elsewhere"
+  (texts / "..data").mkdir(parents=True)
+  elsewhere.mkdir()
+  for path in (texts / "..data" / "a.txt", elsewhere / "b.txt", texts / "c.txt"):
+    path.write_text("")
+  (texts / "a.txt").symlink_to("..data/a.txt")
+  (texts / "gone.txt").symlink_to("absent.txt")
+  (texts / "b.txt").symlink_to(elsewhere / "b.txt")
+  (texts / "more").symlink_to(elsewhere)
+  (texts / "zero.txt").symlink_to("/dev/zero")
+  os.mkfifo(texts / "pipe.txt")
+  for pattern in ("", "*", "**"):
+    found, said = below(texts, pattern)
+    assert found == ["a.txt", "c.txt"]
+    assert all(reason in said for reason in ("a link out of the folder", "a pipe", "a broken link"))
+    for name in ("b.txt", "more", "zero.txt", "pipe.txt", "gone.txt"):
+      assert f"{texts}/{name}" in said
+  (tmp_path / "link").symlink_to(texts)
+  assert below(tmp_path / "link")[0] == ["a.txt", "c.txt"], "it was named itself"
+  assert input_files(texts / "b.txt") == [str(texts / "b.txt")]
+
+
+def test_a_pipe_or_a_device_that_was_named_is_refused(tmp_path):
+  os.mkfifo(tmp_path / "pipe.txt")
+  (tmp_path / "zero.txt").symlink_to("/dev/zero")
+  for name in ("pipe.txt", "zero.txt"):
+    with pytest.raises(ValueError, match=rf"{name} is a pipe, a socket or a device; save"):
+      input_files(tmp_path / name)
+
+
+def test_folders_may_be_nested_as_deep_as_paths_reach(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "b.txt").write_text("")
+  for _ in range(1_100):
+    os.mkdir("d")
+    os.chdir("d")
+  with open("a.txt", "w"):
+    pass
+  began = time.process_time()
+  numbers = [len(input_files(tmp_path / pattern)) for pattern in (".", "**/*.txt")]
+  spent = time.process_time() - began
+  os.unlink("a.txt")
+  for _ in range(1_100):  # which pytest cannot remove
+    os.chdir("..")
+    os.rmdir("d")
+  assert numbers == [2, 2] and spent < 5
 
 
 def test_a_broken_link_in_a_folder_is_skipped_and_named(tmp_path, capsys):
   (tmp_path / "x.txt").write_text("")
   (tmp_path / "gone.txt").symlink_to("absent.txt")
   assert input_files(tmp_path) == [str(tmp_path / "x.txt")]
-  assert capsys.readouterr().out == f"skipped broken links (1): {tmp_path}/gone.txt\n"
+  assert capsys.readouterr().out == f"skipped files: {tmp_path}/gone.txt (a broken link)\n"
 
 
 @pytest.mark.parametrize(
@@ -132,8 +186,8 @@ def test_files_of_unknown_format_in_a_directory_are_skipped_and_named(folder, ca
   assert [file.name for file in files] == ["UPPER.TXT", "a.TXT.GZ", "b.md"]
   assert [document.text for document in read_documents(files, bad=BadRecords())] == ["Text."] * 3
   (line,) = capsys.readouterr().out.splitlines()
-  named = ", ".join(str(folder / name) for name in ("c.xls", *(f"d{i}.pdf" for i in range(4))))
-  assert line == f"skipped files of unknown format (7): {named} and 2 more"
+  named = ", ".join(str(folder / f"d{i}.pdf") for i in range(6))
+  assert line == f"skipped files: {folder}/c.xls (of unknown format), {named}"
 
 
 @pytest.mark.parametrize("wanted", ["c.xls", "*c*", "d*"])

@@ -7,6 +7,7 @@ import decimal
 import gzip
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -291,8 +292,8 @@ def test_parquet_needs_nothing_but_a_text(tmp_path, parquet):
     BadRecord(kind="records_without_text", name=f"{tmp_path / 'a.parquet'}:row 1"),
     Document(id="5", title="", text="Two."),
   ]
-  with pytest.raises(ValueError, match=r"a\.parquet has the columns id, body and no `text`"):
-    parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"]})
+  (bad,) = parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"]})
+  assert bad.reason.endswith("a.parquet has the columns id, body and no `text`")
 
 
 def test_other_columns_of_parquet_are_fields_except_bytes(tmp_path, parquet):
@@ -330,8 +331,8 @@ def test_values_of_parquet_are_those_of_json(tmp_path, parquet):
 @pytest.mark.parametrize("column", ["id", "title", "text"])
 @pytest.mark.parametrize("value", [["One."], {"a": "One."}])
 def test_a_column_of_parquet_that_is_no_text_is_named(tmp_path, parquet, column, value):
-  with pytest.raises(ValueError, match=rf"a\.parquet has \w+<.*> in its column `{column}`"):
-    parquet(tmp_path / "a.parquet", {"text": ["One."], column: [value]})
+  (bad,) = parquet(tmp_path / "a.parquet", {"text": ["One."], column: [value]})
+  assert re.search(rf"a\.parquet has \w+<.*> in its column `{column}`", bad.reason)
 
 
 @pytest.mark.parametrize("kind", ["nested", "bytes"])
@@ -351,7 +352,23 @@ def test_damaged_parquet_is_named(tmp_path, parquet):
   parquet(path, {"text": [f"text {n}" for n in range(5_000)]})
   content = bytearray(path.read_bytes())
   content[500:1_000] = bytes(500)
-  with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet"):
-    records(path, content)
-  with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet"):
-    records(path, content[:100])
+  for damaged in (content, content[:100]):
+    *_, bad = records(path, damaged)
+    assert bad.kind == "unreadable_files" and "a.parquet cannot be read as Parquet" in bad.reason
+
+
+@pytest.mark.parametrize(
+  ("name", "content"),
+  [
+    ("a.txt.bz2", b"nonsense"),
+    ("a.txt.gz", b"nonsense"),
+    ("a.txt.gz", gzip.compress(b"abc" * 1_000)[:-12]),
+    ("a.txt.bz2", bz2.compress(b"abc" * 1_000)[:-12]),
+    ("a.parquet", b"nonsense"),
+  ],
+)
+def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path, name, content):
+  (tmp_path / "b.txt").write_text("Moss\nIt grows.")
+  (tmp_path / name).write_bytes(content)
+  bad, good = DocumentReader(found(tmp_path))
+  assert good.id == "b.txt" and bad.kind == "unreadable_files" and name in bad.reason

@@ -13,6 +13,7 @@ wrong command line or configuration, 1 for what the job itself rejects. Bugs kee
 """
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -26,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from realm_jax import __version__
-from realm_jax.command_line import configuration, flags
+from realm_jax.command_line import configuration, flags, signatures
 from realm_jax.command_line.configuration import UsageError
 from realm_jax.devices import backend
 from realm_jax.foundations import child_processes, choices
@@ -166,23 +167,26 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
 
   # Read when a job imports TensorFlow, which complains where it finds no GPU.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-  job = find(name, jobs)
-  name = job.__name__ if name.endswith(".py") else name
-  keywords = flags.keywords(job)
   common = flags.keywords(_common_flags)
   flagged = arguments[: arguments.index("--")] if "--" in arguments else arguments
-  if "--help" in flagged or "-h" in flagged:
-    print(f"usage: realm {name} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...\n")
-    print(f"{(inspect.getdoc(job) or '').partition(chr(10))[0]}\n{flags.help_text(keywords)}")
-    print(flags.help_text(common).replace("the job", "every job"))
-    return 0
   bindings = [a.removeprefix("--gin.") for a in flagged if a.startswith("--gin.")]
   rest = [a for a in flagged if not a.startswith("--gin.")] + arguments[len(flagged) :]
-  try:
-    given = flags.parse(rest, [*common, *keywords])
-  except ValueError as error:
-    raise UsageError(f"{name}: {error}; see realm {name} --help") from error
+  # Code of others may do more than define.
+  of_package = jobs.get(name, "").startswith(f"{__package__}.")
+  with signatures.reading() if of_package else contextlib.nullcontext():
+    job = find(name, jobs)
+    name = job.__name__ if name.endswith(".py") else name
+    keywords = flags.keywords(job)
+    if "--help" in flagged or "-h" in flagged:
+      _show_help(name, job, common)
+      return 0
+    given = _parse(name, rest, [*common, *keywords])
   gin_files = [file for flag, files in given if flag == "gin_file" for file in files]
+  if not gin_files and not bindings:
+    configuration.refuse_missing(name, keywords, dict(given))
+  if of_package:
+    job = find(name, jobs)
+    keywords = flags.keywords(job)
   values = dict(given)
   every = {keyword.name: values.pop(keyword.name, None) for keyword in common}
   joining = {flag: every[flag] for flag in ("coordinator", "num_processes", "process_id")}
@@ -197,6 +201,23 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   if "jax" in sys.modules:  # only jobs that compute import it
     backend.keep_programs(configuration.directory(job, keywords))
   return configuration.run(name, job, keywords)
+
+
+def _show_help(name: str, job: Callable[..., Any], common: Sequence[flags.Keyword]) -> None:
+  print(f"usage: realm {name} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...\n")
+  print(
+    f"{(inspect.getdoc(job) or '').partition(chr(10))[0]}\n{flags.help_text(flags.keywords(job))}"
+  )
+  print(flags.help_text(common).replace("the job", "every job"))
+
+
+def _parse(
+  name: str, words: Sequence[str], keywords: Sequence[flags.Keyword]
+) -> list[tuple[str, Any]]:
+  try:
+    return flags.parse(words, keywords)
+  except ValueError as error:
+    raise UsageError(f"{name}: {error}; see realm {name} --help") from error
 
 
 def find(name: str, jobs: Mapping[str, str] = JOBS) -> Callable[..., Any]:

@@ -58,6 +58,7 @@ JOBS += [("benchmarks/reproductions.toml", words) for words in reproductions()]
 def nothing_runs(monkeypatch):
   monkeypatch.chdir(ROOT)
   monkeypatch.setattr(configuration, "run", lambda *_: 0)
+  monkeypatch.setattr(configuration, "refuse_missing", lambda *_: None)
   monkeypatch.setattr(processes, "join", lambda **_: None)
   yield
   gin.clear_config()

@@ -12,7 +12,7 @@ import inspect
 import os
 import pathlib
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -188,13 +188,18 @@ def directory(
   return next((copy.deepcopy(values[name]) for name in names if values.get(name)), None)
 
 
-def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
-  """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
-  bound = gin.get_bindings(job, resolve_references=False)
-  needed = [k.name for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
+def refuse_missing(name: str, keywords: Sequence[flags.Keyword], given: Container[str]) -> None:
+  """Raises UsageError if a keyword that a job needs is not given."""
+  needed = [k.name for k in keywords if k.default is flags.REQUIRED and k.name not in given]
   if needed:
     ways = ", ".join(f"--{keyword}" for keyword in needed)
     raise UsageError(f"{name} needs {ways}; see realm {name} --help")
+
+
+def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
+  """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
+  bound = gin.get_bindings(job, resolve_references=False)
+  refuse_missing(name, keywords, bound)
   workdir = directory(job, keywords, ("workdir",))
   with contextlib.ExitStack() as stack:
     if workdir:

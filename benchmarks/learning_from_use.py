@@ -39,7 +39,8 @@ from realm_jax.data.questions import Question, read_judgements, read_queries, re
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best
-from realm_jax.knowledge_base import evaluation, feedback, learned, learning, trials
+from realm_jax.knowledge_base import evaluation, feedback, learning, search, trials
+from realm_jax.knowledge_base.answerability_training import learn_answerability
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -299,7 +300,7 @@ def measure_memory(one: Set, snapshot: Scored, report: Report) -> None:
   records = remembered(one.past, snapshot)
   memories = [memory_of(records[:size], snapshot) for size in sizes_of(one)]
   searches = [
-    functools.partial(snapshot.search, memory=memory)
+    functools.partial(search.hits, snapshot, memory=memory)
     for memory in (None, *memories, memory_of(spoiled(records, snapshot), snapshot))
   ]
   before, *after, wrong = figures(one.asked, searches)
@@ -326,7 +327,7 @@ def measure_trained(
       trained.append(dataclasses.replace(snapshot, embed=embed))
   near = nearest(one.asked, [question.text for question in one.past], snapshot)
   for report in reports:
-    searches = [functools.partial(each.search, by=report.ranking) for each in trained]
+    searches = [functools.partial(search.hits, each, by=report.ranking) for each in trained]
     before, *after = figures(one.asked, searches)
     for size, some in zip(sizes_of(one), after, strict=True):
       report(learner, size, some, before)
@@ -338,12 +339,11 @@ def measure_answerable(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
   records = remembered(one.past, snapshot)
   for size in (100, 400, len(records)):
     memory = memory_of(records[:size], snapshot, answered=False)
-    model = learned.learn_answerability(snapshot, one.past[:size], memory=memory, seconds=1e9)
+    model = learn_answerability(snapshot, one.past[:size], memory=memory, seconds=1e9)
     if model is None:
       yield f"{size:,}", "too few"
       continue
-    knowing = dataclasses.replace(snapshot, answerability=model)
-    known, unlike = evaluation.answerable(knowing, one.asked, memory)
+    known, unlike = evaluation.answerable(snapshot, one.asked, memory, model)
     shares = (
       f"{n} {value:.3f} ({low:.3f} to {high:.3f})"
       for n, (value, (low, high)) in (known or {}).items()
@@ -352,8 +352,8 @@ def measure_answerable(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
   plain = Snapshot(**fields_of(snapshot))
   without, known = measuring.cpu_in_turns(
     [question.text for question in one.asked[:_TIMED]],
-    lambda text: plain.search(text, 5, memory=memory),
-    lambda text: learned.search(plain, text, 5, memory=memory),
+    lambda text: search.hits(plain, text, 5, memory=memory),
+    lambda text: search.with_features(plain, text, 5, memory=memory),
   )
   yield "a search, in ms of CPU", f"{without:.1f} without, {known:.1f} with"
 
@@ -430,10 +430,10 @@ def measure_cranfield(data: str, snapshot: Scored) -> Iterator[tuple[str, object
       learned = {(asked + more) % _FOLDS for more in range(1, number + 1)}
       some = [records[q.id] for q in queries if fold[q.id] in learned]
       memory = memory_of(spoiled(some, snapshot) if wrong else some, snapshot)
-      searches[asked] = functools.partial(snapshot.search, memory=memory)
+      searches[asked] = functools.partial(search.hits, snapshot, memory=memory)
     return measured(searches)
 
-  yield "", 0, measured(dict.fromkeys(range(_FOLDS), snapshot.search))
+  yield "", 0, measured(dict.fromkeys(range(_FOLDS), functools.partial(search.hits, snapshot)))
   for number in range(_FOLDS - 1, 0, -1):
     yield "memory", f"{number} folds", remembering(number)
   yield "memory", "4 folds, a tenth of them wrong", remembering(_FOLDS - 1, wrong=True)

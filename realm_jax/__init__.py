@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
   "corpus.passage_store": ("PassageStore",),
-  "web.listening": ("serve",),
+  "web.serving": ("serve",),
   "knowledge_base.generation": ("ChatServer",),
   "knowledge_base.knowledge_base": ("KnowledgeBase",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),

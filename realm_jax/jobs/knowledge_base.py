@@ -17,7 +17,7 @@ from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.text import terminal
-from realm_jax.web import listening
+from realm_jax.web import listening, serving
 from realm_jax.web.listening import LimitSettings
 
 
@@ -258,7 +258,7 @@ def serve(
     limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
     generator: A language model, which answers instead of the reader.
   """
-  listening.serve(
+  serving.serve(
     KnowledgeBase(path, encoder=encoder),
     host=host,
     port=port,

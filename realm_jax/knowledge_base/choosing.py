@@ -22,12 +22,13 @@ from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import probes, resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import commits, feedback, learning, models, trials, use_memory
+from realm_jax.knowledge_base import commits, feedback, learning, models, search, trials, use_memory
+from realm_jax.knowledge_base.adapter import Seen
+from realm_jax.knowledge_base.answerability_training import learn_answerability
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.evaluation import found_answers
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.hits import Hit
-from realm_jax.knowledge_base.learned import Seen, learn_answerability
 from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.past_questions import PastQuestion, normalized
 from realm_jax.knowledge_base.snapshot import Snapshot
@@ -64,7 +65,7 @@ class Candidate:
 
   def search(self, question: str, k: int) -> list:
     """Returns the best passages."""
-    return self.snapshot.search(question, k, by=self.ranking, memory=self.memory)
+    return search.hits(self.snapshot, question, k, by=self.ranking, memory=self.memory)
 
 
 def choose(
@@ -110,7 +111,7 @@ def choose_ranking(folder: Folder, *, create: Callable[..., Any]) -> Choice:
     searched = Folder(path, encoder=None if isinstance(encoder, str) else encoder).newest()
     choice = probes.choose(
       {
-        ranking: functools.partial(searched.document_ids, by=ranking)
+        ranking: functools.partial(search.document_ids, searched, by=ranking)
         for ranking in commits.RANKINGS
       },
       made.queries,

@@ -17,7 +17,8 @@ from realm_jax.data.questions import (
   read_questions,
 )
 from realm_jax.evaluation import document_ranking, resampling
-from realm_jax.knowledge_base import learned
+from realm_jax.knowledge_base import search
+from realm_jax.knowledge_base.answerability import Answerability
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.snapshot import Snapshot
@@ -90,18 +91,20 @@ class Evaluation:
     return "\n".join([f"{number} questions", table, *filter(None, [known, self.missing])])
 
 
-def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
+def evaluate(
+  snapshot: Snapshot, path: str, *, memory: Memory, model: Answerability | None
+) -> Evaluation:
   """Ranks for the questions of a collection or a file; see `KnowledgeBase.evaluate`."""
   searches: dict[str, Search] = {}
-  search = functools.partial(snapshot.search, leave_out=True)
+  hits = functools.partial(search.hits, snapshot, leave_out=True)
   for ranking in _RANKINGS if snapshot.embed else _RANKINGS[:1]:
-    searches[ranking] = functools.partial(search, by=ranking)
+    searches[ranking] = functools.partial(hits, by=ranking)
     if len(memory):
-      searches[ranking + _MEMORY] = functools.partial(search, by=ranking, memory=memory)
+      searches[ranking + _MEMORY] = functools.partial(hits, by=ranking, memory=memory)
   if not os.path.isdir(path):
     asked = read_questions(path)
     used = memory if snapshot.commit.settings.memory else Memory()
-    figures, unlike = answerable(snapshot, asked, used)
+    figures, unlike = answerable(snapshot, asked, used, model)
     return Evaluation(
       scores={name: found_answers(by, asked) for name, by in searches.items()},
       answerable=figures,
@@ -117,8 +120,8 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   found = [file for name in _QUERIES if os.path.exists(file := os.path.join(path, name))]
   queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
   scores: dict[str, Scores] = {}
-  for name, search in searches.items():
-    run = {query.id: ranked(search, query) for query in queries}
+  for name, by in searches.items():
+    run = {query.id: ranked(by, query) for query in queries}
     scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
   there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
@@ -127,14 +130,21 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
 
 
 def answerable(
-  snapshot: Snapshot, questions: Sequence[Question], memory: Memory
+  snapshot: Snapshot,
+  questions: Sequence[Question],
+  memory: Memory,
+  model: Answerability | None,
 ) -> tuple[dict[str, tuple[float, tuple[float, float]]] | None, int]:
   """Returns how well it is known whether an answer is among five, and `unlike` of `Evaluation`."""
-  model, probabilities, happened, unlike = snapshot.answerability, [], [], 0
-  if model is None or not model.is_of(snapshot, None) or model.is_stale(snapshot):
+  probabilities, happened, unlike = [], [], 0
+  if model is None or not model.is_of(snapshot.commit.settings, None):
+    return None, 0
+  if model.is_stale(snapshot.num_passages):
     return None, 0
   for question in questions:
-    hits, features, _ = learned.search(snapshot, question.text, 5, memory=memory, leave_out=True)
+    hits, features, _ = search.with_features(
+      snapshot, question.text, 5, memory=memory, leave_out=True
+    )
     has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
     happened.append(any(has))
     probabilities.append(model.probability(features, len(hits)))

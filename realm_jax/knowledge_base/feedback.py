@@ -4,18 +4,16 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from realm_jax.data.answers import occurs
-from realm_jax.knowledge_base import trials
+from realm_jax.knowledge_base import search, trials
 from realm_jax.knowledge_base.hits import Hit, is_blank
 from realm_jax.knowledge_base.memory_file import MemoryFile
 from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion
-
-if TYPE_CHECKING:
-  from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.snapshot import Snapshot
 
 _READ = 200  # passages, the best of a question, among which one with its answer is looked for
 _TESTED = 4  # past questions that are asked again when something is said
@@ -26,7 +24,7 @@ Passages = Passage | Iterable[Passage]
 
 def remember(
   memory: MemoryFile,
-  snapshot: "Snapshot",
+  snapshot: Snapshot,
   question: str,
   *,
   answer: str | Sequence[str],
@@ -71,17 +69,17 @@ def remember(
   return past
 
 
-def judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
+def judged(snapshot: Snapshot, question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
   """Returns passages that are given as hits or by ids; see `KnowledgeBase.feedback`."""
   hits = (_hit(snapshot, question, one) for one in _several(passages))
   return tuple(dict.fromkeys(map(JudgedPassage.of, hits)))
 
 
-def answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
+def answered(snapshot: Snapshot, past: PastQuestion) -> PastQuestion:
   """Returns a past question with the best passage that has one of its answers, if there is one."""
   best = (
     JudgedPassage.of(hit)
-    for hit in snapshot.search(past.question, _READ)
+    for hit in search.hits(snapshot, past.question, _READ)
     if occurs(hit.text, past.answers, regex=past.regex)
     and JudgedPassage.of(hit) not in past.not_useful
   )
@@ -94,7 +92,7 @@ def _several(passages: Passages) -> Iterable[Passage]:
   return cast(Iterable[Passage], (passages,) if one else passages)
 
 
-def _hit(snapshot: "Snapshot", question: str, passage: Passage) -> Hit:
+def _hit(snapshot: Snapshot, question: str, passage: Passage) -> Hit:
   number = text = None
   if isinstance(passage, Hit):
     id, number, text = passage.id, passage.passage, passage.text
@@ -117,7 +115,7 @@ def _hit(snapshot: "Snapshot", question: str, passage: Passage) -> Hit:
   return hit
 
 
-def _among(snapshot: "Snapshot", rows: Sequence[int] | np.ndarray) -> Callable[[Any], np.ndarray]:
+def _among(snapshot: Snapshot, rows: Sequence[int] | np.ndarray) -> Callable[[Any], np.ndarray]:
   """Returns a condition that these passages alone satisfy."""
   mask_N = np.zeros(len(snapshot.live_N), bool)
   mask_N[rows] = True

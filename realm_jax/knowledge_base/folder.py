@@ -21,9 +21,10 @@ from absl import logging
 
 from realm_jax.foundations import object_store, plain_files
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
-from realm_jax.knowledge_base import commits, memory_file, text_encoders, use_memory
+from realm_jax.knowledge_base import commits, memory_file, search, text_encoders, use_memory
+from realm_jax.knowledge_base.adapter import Adapter
+from realm_jax.knowledge_base.answerability import Answerability
 from realm_jax.knowledge_base.edit import STAGED, Edit, Embedder, due
-from realm_jax.knowledge_base.learned import Adapter, Answerability
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.text_encoders import TextEncoder
@@ -87,6 +88,7 @@ class Folder:
       self.path = os.path.join(object_store.cache_directory(), name)
       object_store.mirror(path, self.path)
       self._copied = time.monotonic()
+    self._answerability: tuple[Snapshot | None, Answerability | None] = None, None
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
     self.given: TextEncoder | None = None
     self._files: list[str] = []  # commits that were there when the snapshot was opened
@@ -140,10 +142,21 @@ class Folder:
         keep_before=before >= commit.purged,
       )
 
+  def answerability(self, snapshot: Snapshot) -> Answerability | None:
+    """Returns what knows whether an answer was found; None if nothing was learned."""
+    known, model = self._answerability
+    if known is not snapshot:
+      name = snapshot.commit.settings.answerability
+      # Past questions, which it needs, are not published.
+      is_there = name and not object_store.is_remote(self._source)
+      model = Answerability.open(self.path, name) if is_there else None
+      self._answerability = snapshot, model
+    return model
+
   def warm(self) -> None:
     """Searches, and embeds short questions alone and together, which compiles the programs."""
     snapshot = self.newest()
-    snapshot.search("1", 1)  # whose language is not plain
+    search.hits(snapshot, "1", 1)  # whose language is not plain
     if name := snapshot.commit.settings.encoder:
       for text in ("1", "1 " * 20):
         for number in (1, 2):
@@ -233,9 +246,6 @@ class Folder:
       segments=segments,
       embed=(lambda text: self.encoder(used.encoder).question(text)) if used.encoder else None,
       adapt=Adapter.open(self.path, used.adapter) if used.adapter else None,
-      answerability=Answerability.open(self.path, used.answerability)
-      if used.answerability and not object_store.is_remote(self._source)
-      else None,
     )
 
 

@@ -14,9 +14,10 @@ from realm_jax.knowledge_base.edit import Changes, listed
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits, check_question
-from realm_jax.knowledge_base.learned import find
 from realm_jax.knowledge_base.past_questions import PastQuestion
+from realm_jax.knowledge_base.search import find
 from realm_jax.knowledge_base.texts import TextReader, Texts
+from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.text.languages import choose_languages
 
 if TYPE_CHECKING:
@@ -172,8 +173,14 @@ class KnowledgeBase:
       ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
         an encoder that is needed is missing, or what `min_answerable` needs was not learned.
     """
-    search = functools.partial(find, self._folder, question, k, where=where, by=by, exact=exact)
-    return search(min_answerable=min_answerable, explain=explain)
+    snapshot = self._folder.newest()
+    search = functools.partial(find, snapshot, question, k, where=where, by=by, exact=exact)
+    return search(
+      memory=self._folder.memory.newest() if snapshot.commit.settings.memory else Memory(),
+      model=self._folder.answerability(snapshot),
+      min_answerable=min_answerable,
+      explain=explain,
+    )
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""
@@ -295,7 +302,10 @@ class KnowledgeBase:
     from realm_jax.knowledge_base import evaluation  # late, because it imports JAX
 
     return evaluation.evaluate(
-      self._folder.newest(), os.fspath(path), memory=self._folder.memory.newest()
+      snapshot := self._folder.newest(),
+      os.fspath(path),
+      memory=self._folder.memory.newest(),
+      model=self._folder.answerability(snapshot),
     )
 
   def document(self, id: str) -> Document | None:

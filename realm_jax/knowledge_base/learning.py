@@ -19,7 +19,7 @@ from absl import logging
 from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base.learned import Adapter
+from realm_jax.knowledge_base.adapter import Adapter
 from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.models.encoder import EncoderConfig, query_encoder_program

@@ -7,16 +7,14 @@ import json
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
 from realm_jax.knowledge_base.past_questions import PastQuestion, normalized
+from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import FILE, Memory, Trial
-
-if TYPE_CHECKING:
-  from realm_jax.knowledge_base.snapshot import Snapshot
 
 _PRIVATE = 0o600  # what somebody asked is nobody else's business
 _SPARE_LINES = 1000  # that are replaced by later ones, before a file is written anew
@@ -128,7 +126,7 @@ class MemoryFile:
     self._rewrite(dict.fromkeys(keys))
     return len(keys)
 
-  def about(self, snapshot: "Snapshot") -> list[PastQuestion]:
+  def about(self, snapshot: Snapshot) -> list[PastQuestion]:
     """Returns past questions without what was said about documents that are gone."""
     memory = self.newest()
     ids = [*memory.documents]
@@ -140,7 +138,7 @@ class MemoryFile:
     if self._stat():
       self._rewrite({})
 
-  def drop_missing(self, snapshot: "Snapshot", deleted: Collection[str] | None = None) -> None:
+  def drop_missing(self, snapshot: Snapshot, deleted: Collection[str] | None = None) -> None:
     """Removes what was said about documents that are gone.
 
     Args:

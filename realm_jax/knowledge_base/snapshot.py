@@ -3,11 +3,10 @@
 import bisect
 import dataclasses
 import functools
-import heapq
 import itertools
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,16 +15,11 @@ from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever, kth_best
 from realm_jax.index.cells import Moments
 from realm_jax.knowledge_base.columns import Column, Where, selects_missing
-from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
-from realm_jax.knowledge_base.hits import Earned, Hit
-from realm_jax.knowledge_base.past_questions import JudgedPassage
+from realm_jax.knowledge_base.commits import Commit, Ranking
+from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.texts import beginning
-from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.text.analysis import Analyzer
-
-if TYPE_CHECKING:
-  from realm_jax.knowledge_base.learned import Answerability
 
 Matching = Callable[[np.ndarray], np.ndarray]
 _BEGINNING = 500  # characters that an example is taken from
@@ -57,14 +51,12 @@ class Snapshot:
   Attributes:
     embed: Returns the embedding `[E]` of a question; None searches by words alone.
     adapt: Maps it before passages are ranked; past questions are compared without.
-    answerability: What knows whether an answer was found; None if nothing was learned.
   """
 
   commit: Commit
   segments: tuple[Segment, ...]
   embed: Callable[[str], np.ndarray] | None = None
   adapt: Callable[[np.ndarray], np.ndarray] | None = None
-  answerability: "Answerability | None" = None
 
   @functools.cached_property
   def live(self) -> tuple[np.ndarray, ...]:
@@ -216,75 +208,9 @@ class Snapshot:
     return {}
 
   @functools.cached_property
-  def judged_rows(self) -> dict[JudgedPassage, int]:
+  def judged_rows(self) -> dict[Any, int]:
     """Rows of judged passages that were looked for, and -1 for those that are not there."""
     return {}
-
-  def search(self, question: str, k: int, **conditions: Any) -> list[Hit]:
-    """Returns the best passages, best first; see `ranked`."""
-    hits, _ = self.ranked(question, k, **conditions)
-    return hits
-
-  def ranked(
-    self,
-    question: str,
-    k: int,
-    *,
-    where: Where | None = None,
-    by: Ranking | None = None,
-    exact: bool = False,
-    memory: Memory | None = None,
-    leave_out: bool = False,
-    question_E: np.ndarray | None = None,
-  ) -> tuple[list[Hit], Earned]:
-    """Returns the best passages, best first, and how far similar past questions moved them.
-
-    Args:
-      memory: Past questions, which move passages; None for none.
-      leave_out: Whether what is remembered of this very question is left out.
-      question_E: The embedding of the question, if it is known.
-    """
-    if by not in (None, *RANKINGS) or (by in ("encoder", "fused") and not self.embed):
-      ranked = " or ".join(RANKINGS) if self.embed else "words"
-      raise ValueError(f"by={by!r:.60}; this knowledge base ranks by {ranked}")
-    if not self.segments:
-      return [], Earned()
-    by = (by or self.commit.settings.ranking) if self.embed else "words"
-    if self.embed is None or by == "words":
-      question_E = None
-    elif question_E is None:
-      question_E = self.embed(question)
-    lifts, earned, recall = {}, Earned(), None
-    if memory:
-      recall = memory.recall(question, self, by=by, question_E=question_E, leave_out=leave_out)
-      lifts = recall.lifts(self, strength=1.0)
-    found = self.scored(
-      question,
-      k,
-      matching=self.matching(where or {}),
-      by=by,
-      exact=exact,
-      question_E=question_E,
-      also=lifts,
-    )
-    rows, scores = found.rows, found.scores
-    if recall and lifts:
-      earned = recall.earned(found.spread)
-      lifts = recall.lifts(self, strength=earned.strength)
-      share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
-      scores = (scores + found.spread * share_R).astype(scores.dtype)
-      if by == "words":  # those that share no word with the question were found only to be moved
-        rows, scores = rows[kept := (scores > 0) | (share_R < 0)], scores[kept]
-
-    places = []
-    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-      place, number = self.place(row)
-      places.append((-score, self.id(place), number, place, row))
-    hits = [
-      self._hit(place, number, id, -score, lifts[row].question if row in lifts else "")
-      for score, id, number, place, row in heapq.nsmallest(k, places, key=lambda one: one[:3])
-    ]
-    return hits, earned
 
   def scored(
     self,
@@ -386,17 +312,13 @@ class Snapshot:
     """Returns the embedding of a question that passages are ranked by."""
     return question_E if self.adapt is None else self.adapt(question_E)
 
-  def document_ids(self, question: str, k: int, *, by: Ranking) -> list[str]:
-    """Returns the ids of the documents of the best passages, at most k, best first."""
-    hits = self.search(question, 10 * k, by=by)
-    return [*dict.fromkeys(hit.id for hit in hits)][:k]
-
   def hit(self, passage: int, *, score: float = 0.0) -> Hit:
     """Returns a passage as it is found."""
     place, number = self.place(passage)
-    return self._hit(place, number, self.id(place), score)
+    return self.hit_at(place, number, self.id(place), score)
 
-  def _hit(self, place: Place, number: int, id: str, score: float, remembered: str = "") -> Hit:
+  def hit_at(self, place: Place, number: int, id: str, score: float, remembered: str = "") -> Hit:
+    """Returns a passage by its document and its number there."""
     segment = self.segments[place.segment]
     return Hit(
       score=score,

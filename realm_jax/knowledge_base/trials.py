@@ -4,17 +4,13 @@ Each past question with useful passages is asked again, without what is known of
 strength is scored by nDCG@10 of the documents that were useful.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.commits import RANKINGS, Ranking
 from realm_jax.knowledge_base.past_questions import PastQuestion
+from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import STRENGTHS, Memory, Trial
-
-if TYPE_CHECKING:
-  from realm_jax.knowledge_base.snapshot import Snapshot
 
 _DEPTH = 10
 _PASSAGES = 3 * _DEPTH  # that are ranked, because several may be of one document
@@ -22,7 +18,7 @@ _DISCOUNTS = 1 / np.log2(np.arange(2, _DEPTH + 2))
 
 
 def test(
-  past: PastQuestion, snapshot: "Snapshot", memory: Memory, *, question_E: np.ndarray | None = None
+  past: PastQuestion, snapshot: Snapshot, memory: Memory, *, question_E: np.ndarray | None = None
 ) -> Trial:
   """Returns the trial of a question, without gains if no passage that was useful is there.
 
@@ -46,7 +42,7 @@ def test(
 def _gains(
   question: str,
   right: set,
-  snapshot: "Snapshot",
+  snapshot: Snapshot,
   memory: Memory,
   *,
   by: Ranking,

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Earned
 from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion, digest, normalized
 from realm_jax.knowledge_base.question_similarity import Column, Words
-
-if TYPE_CHECKING:
-  from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.snapshot import Snapshot
 
 FILE = "memory.jsonl"
 STRENGTH = 0.8  # of the same question
@@ -103,7 +101,7 @@ class _Columns:
     vectors, lengths = self._vectors[encoder]
     vectors[row], lengths[row] = vector_E / (length or 1), length
 
-  def vectors(self, snapshot: "Snapshot", live_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  def vectors(self, snapshot: Snapshot, live_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the embeddings `[N, E]` of questions at length 1, and their lengths."""
     name, embed, number = snapshot.commit.settings.encoder, snapshot.embed, len(live_N)
     assert embed is not None, "a question was embedded"
@@ -115,7 +113,7 @@ class _Columns:
       vectors, lengths = self._vectors[name]
       return vectors.first(number), lengths.first(number)
 
-  def by_words(self, question: str, snapshot: "Snapshot") -> np.ndarray:
+  def by_words(self, question: str, snapshot: Snapshot) -> np.ndarray:
     """Returns the similarity `[N]` of a question to all others."""
     with self.lock:
       words = self._words.setdefault(snapshot.languages, Words())
@@ -170,7 +168,7 @@ class Memory:
     row = self._columns.rows.get(key)
     return row if row is not None and row < len(self._live_N) and self._live_N[row] else None
 
-  def embedding(self, key: str, snapshot: "Snapshot") -> np.ndarray | None:
+  def embedding(self, key: str, snapshot: Snapshot) -> np.ndarray | None:
     """Returns the embedding of a past question; None without an encoder."""
     if snapshot.embed is None or (row := self._row(key)) is None:
       return None
@@ -221,7 +219,7 @@ class Memory:
   def recall(
     self,
     question: str,
-    snapshot: "Snapshot",
+    snapshot: Snapshot,
     *,
     by: Ranking,
     question_E: np.ndarray | None = None,
@@ -299,7 +297,7 @@ class Recall:
     """Which past questions have a useful passage, `[N]`."""
     return self.columns.useful.first(len(self.similarity_N))
 
-  def lifts(self, snapshot: "Snapshot", *, strength: float) -> dict[int, Lift]:
+  def lifts(self, snapshot: Snapshot, *, strength: float) -> dict[int, Lift]:
     """Returns the passages that are moved, by their rows, if similar questions have a strength."""
     closeness_N = np.clip((self.similarity_N - THRESHOLD) / (1 - THRESHOLD), 0, 1)
     similar = np.flatnonzero(closeness_N) if strength else np.zeros(0, int)
@@ -324,7 +322,7 @@ class Recall:
     return moved
 
 
-def rows_of(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> Mapping[JudgedPassage, int]:
+def rows_of(snapshot: Snapshot, passages: Sequence[JudgedPassage]) -> Mapping[JudgedPassage, int]:
   """Returns the rows of passages that are there with the same text, and -1 for others."""
   known = snapshot.judged_rows
   new = [one for one in dict.fromkeys(passages) if one not in known]
@@ -335,7 +333,7 @@ def rows_of(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> Mapping[
   return known
 
 
-def rows(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> list[int]:
+def rows(snapshot: Snapshot, passages: Sequence[JudgedPassage]) -> list[int]:
   """Returns the rows of those that are there with the same text."""
   row_of = rows_of(snapshot, passages)
   return [row_of[one] for one in passages if row_of[one] >= 0]

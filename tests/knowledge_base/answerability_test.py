@@ -1,6 +1,7 @@
 """The probability that an answer is among the hits."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import pickle
@@ -11,7 +12,7 @@ import pytest
 
 from realm_jax.evaluation import resampling
 from realm_jax.jobs import knowledge_base as verbs
-from realm_jax.knowledge_base import commits, learned
+from realm_jax.knowledge_base import commits, search
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web.listening import LimitSettings
 
@@ -140,11 +141,12 @@ def test_when_documents_change_much_it_asks_to_be_learned_again(tmp_path, traine
 def test_of_questions_unlike_those_it_learned_from_the_best_score_tells(trained):
   base, file = trained
   snapshot, memory = base._folder.newest(), base._folder.memory.newest()
-  model = snapshot.answerability
+  model = base._folder.answerability(snapshot)
   asked = (past.question for past in base.past_questions(count=200))
-  found = (learned.search(snapshot, one, 5, memory=memory, leave_out=True)[1] for one in asked)
+  features_of = functools.partial(search.with_features, snapshot, k=5, memory=memory)
+  found = (features_of(one, leave_out=True)[1] for one in asked)
   like = next(features for features in found if model.knows(features))
-  _, unlike, _ = learned.search(snapshot, "the taling of zebras in Antarctica", 5, memory=memory)
+  _, unlike, _ = features_of("the taling of zebras in Antarctica")
   assert model.knows(like) and not model.knows(unlike)
   other = dataclasses.replace(model, weights=tuple(0 for _ in model.weights))
   assert other.probability(unlike, 5) == model.probability(unlike, 5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from realm_jax.index import cells
-from realm_jax.knowledge_base import folder, models
+from realm_jax.knowledge_base import folder, models, search
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.index import dense_bm25
 
@@ -164,9 +164,9 @@ def test_as_many_are_found_as_match_after_every_history(
 
 def test_by_the_encoder_alone_deleted_passages_are_not_found(base, documents):
   snapshot = base._folder.newest()
-  hits = snapshot.search(documents[0]["text"], 20, by="encoder")
+  hits = search.hits(snapshot, documents[0]["text"], 20, by="encoder")
   base.delete([hit.id for hit in hits])
-  after = base._folder.newest().search(documents[0]["text"], 20, by="encoder")
+  after = search.hits(base._folder.newest(), documents[0]["text"], 20, by="encoder")
   assert len(after) == 20 and not {hit.id for hit in hits} & {hit.id for hit in after}
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from realm_jax.data.questions import Question
-from realm_jax.knowledge_base import choosing, learning
+from realm_jax.knowledge_base import choosing, learning, search
+from realm_jax.knowledge_base.adapter import Adapter, Seen
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.learned import Adapter, Seen
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 
@@ -45,7 +45,7 @@ def shifted(base):
 def found(snapshot, numbers):
   return np.mean(
     [
-      snapshot.search(f"{word} {n}", 1, by="encoder")[0].id == word
+      search.hits(snapshot, f"{word} {n}", 1, by="encoder")[0].id == word
       for n in numbers
       for word in WORDS
     ]

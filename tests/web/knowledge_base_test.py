@@ -20,7 +20,8 @@ from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
-from realm_jax.web.listening import LimitSettings, serve  # noqa: E402
+from realm_jax.web.listening import LimitSettings  # noqa: E402
+from realm_jax.web.serving import serve  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 
 TOKEN = "a token that nobody guesses"

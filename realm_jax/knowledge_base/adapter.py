@@ -1,0 +1,83 @@
+"""What was learned of the embeddings of questions, and which questions it was learned from.
+
+`Adapter` maps them, for any encoder; passages keep theirs:
+
+  q' = |q| (q + q W + b) / |q + q W + b|
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.knowledge_base import array_file, commits
+from realm_jax.knowledge_base.past_questions import digest
+
+_SEEN = DirectoryKind(name="questions that were learned from", files=("seen",))
+_ADAPTER = DirectoryKind(name="an adapter", files=("adapter",))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adapter:
+  """W and b, float32."""
+
+  weights_ExE: np.ndarray
+  bias_E: np.ndarray
+
+  def __call__(self, question_E: np.ndarray) -> np.ndarray:
+    """Returns the embedding of a question that passages are ranked by."""
+    mapped_E = question_E + question_E @ self.weights_ExE + self.bias_E
+    length = np.linalg.norm(mapped_E)
+    return mapped_E * np.float32(np.linalg.norm(question_E) / length if length else 1)
+
+  def write(self, directory: str) -> str:
+    """Writes it into a knowledge base; returns its name there, a digest."""
+    arrays = {"weights": self.weights_ExE, "bias": self.bias_E}
+    return commits.write_model(
+      directory,
+      self.weights_ExE.tobytes() + self.bias_E.tobytes(),
+      kind=_ADAPTER,
+      write=lambda folder: array_file.write(f"{folder}/adapter", arrays, metadata=None),
+    )
+
+  @classmethod
+  def open(cls, directory: str, name: str) -> "Adapter":
+    """Opens that of a knowledge base."""
+    arrays, _ = array_file.open_mapped(f"{commits.model_path(directory, name)}/adapter")
+    return cls(arrays["weights"], arrays["bias"])
+
+
+class Seen:
+  """Questions that encoder and adapter have learned from, by digests of them."""
+
+  def __init__(self, digests: Iterable[str] = ()):
+    self._digests = frozenset(digests)
+
+  def __contains__(self, key: str) -> bool:
+    return digest(key) in self._digests
+
+  def plus(self, keys: Iterable[str]) -> "Seen":
+    """Returns these and others."""
+    return Seen((*self._digests, *map(digest, keys)))
+
+  def write(self, directory: str) -> str:
+    """Writes them into a knowledge base; returns their name there, "" for none."""
+    content = "\n".join(sorted(self._digests))
+    if not content:
+      return ""
+    return commits.write_model(
+      directory,
+      content.encode(),
+      kind=_SEEN,
+      write=lambda folder: atomic_files.write_text(f"{folder}/seen", content),
+    )
+
+  @classmethod
+  def open(cls, directory: str, name: str) -> "Seen":
+    """Opens those of a knowledge base."""
+    if not name:
+      return cls()
+    with open(f"{commits.model_path(directory, name)}/seen", encoding="utf-8") as file:
+      return cls(file.read().split())

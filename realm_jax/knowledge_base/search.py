@@ -1,0 +1,207 @@
+"""A search: what ranks, what past questions move, and whether an answer is among what is found."""
+
+import heapq
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from realm_jax.knowledge_base.answerability import DEPTH, Answerability, ranking_of
+from realm_jax.knowledge_base.columns import Where
+from realm_jax.knowledge_base.commits import RANKINGS, Ranking
+from realm_jax.knowledge_base.hits import Earned, Hit, Hits, check_question, is_blank
+from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.use_memory import Memory
+
+_SHARPNESS = 8  # by which nearer past questions count more
+
+
+def find(
+  snapshot: Snapshot,
+  question: str,
+  k: int,
+  *,
+  memory: Memory,
+  model: Answerability | None,
+  where: Where | None,
+  by: Ranking | None,
+  exact: bool,
+  min_answerable: float | None,
+  explain: bool,
+) -> Hits:
+  """Returns the best passages and the probability; see `KnowledgeBase.search`.
+
+  Args:
+    memory: Past questions, if the settings let them move passages.
+    model: What knows whether an answer was found; None if nothing was learned.
+  """
+  check_question(question)
+  if operator.index(k) < 1:
+    raise ValueError(f"k={k}; ask for at least 1 passage")
+  if min_answerable is not None and not 0 <= min_answerable <= 1:
+    raise ValueError(f"min_answerable={min_answerable}; a probability is from 0 to 1")
+  if is_blank(question):  # which services refuse to embed
+    snapshot.matching(where or {})  # may be wrong
+    return Hits(question, (), snapshot.languages)
+  if model is not None and model.is_of(snapshot.commit.settings, by):
+    found, features, earned = with_features(
+      snapshot, question, k, where=where, exact=exact, memory=memory
+    )
+    stale = bool(found) and model.is_stale(snapshot.num_passages)
+    answerable = None if stale else model.probability(features, len(found))
+  else:
+    found, earned = ranked(snapshot, question, k, where=where, by=by, exact=exact, memory=memory)
+    answerable, stale = None, False
+  if min_answerable is not None and answerable is None:
+    raise ValueError(
+      f"min_answerable={min_answerable}, but what has learned when a search finds an answer knew "
+      f"{model.num_passages:,} passages, and there are {snapshot.num_passages:,}; train again"
+      if model is not None and stale
+      else f"min_answerable={min_answerable}, but nothing has learned when such a search finds an "
+      "answer; train with questions, of which some have an answer and some have none"
+    )
+  enough = min_answerable is None or (answerable is not None and answerable >= min_answerable)
+  kept = tuple(found) if enough else ()
+  return Hits(question, kept, snapshot.languages, answerable, earned if explain else None)
+
+
+def hits(snapshot: Snapshot, question: str, k: int, **conditions: Any) -> list[Hit]:
+  """Returns the best passages, best first; see `ranked`."""
+  found, _ = ranked(snapshot, question, k, **conditions)
+  return found
+
+
+def document_ids(snapshot: Snapshot, question: str, k: int, *, by: Ranking) -> list[str]:
+  """Returns the ids of the documents of the best passages, at most k, best first."""
+  return [*dict.fromkeys(hit.id for hit in hits(snapshot, question, 10 * k, by=by))][:k]
+
+
+def ranked(
+  snapshot: Snapshot,
+  question: str,
+  k: int,
+  *,
+  where: Where | None = None,
+  by: Ranking | None = None,
+  exact: bool = False,
+  memory: Memory | None = None,
+  leave_out: bool = False,
+  question_E: np.ndarray | None = None,
+) -> tuple[list[Hit], Earned]:
+  """Returns the best passages, best first, and how far similar past questions moved them.
+
+  Args:
+    memory: Past questions, which move passages; None for none.
+    leave_out: Whether what is remembered of this very question is left out.
+    question_E: The embedding of the question, if it is known.
+  """
+  if by not in (None, *RANKINGS) or (by in ("encoder", "fused") and not snapshot.embed):
+    ranked = " or ".join(RANKINGS) if snapshot.embed else "words"
+    raise ValueError(f"by={by!r:.60}; this knowledge base ranks by {ranked}")
+  if not snapshot.segments:
+    return [], Earned()
+  by = (by or snapshot.commit.settings.ranking) if snapshot.embed else "words"
+  if snapshot.embed is None or by == "words":
+    question_E = None
+  elif question_E is None:
+    question_E = snapshot.embed(question)
+  lifts, earned, recall = {}, Earned(), None
+  if memory:
+    recall = memory.recall(question, snapshot, by=by, question_E=question_E, leave_out=leave_out)
+    lifts = recall.lifts(snapshot, strength=1.0)
+  found = snapshot.scored(
+    question,
+    k,
+    matching=snapshot.matching(where or {}),
+    by=by,
+    exact=exact,
+    question_E=question_E,
+    also=lifts,
+  )
+  rows, scores = found.rows, found.scores
+  if recall and lifts:
+    earned = recall.earned(found.spread)
+    lifts = recall.lifts(snapshot, strength=earned.strength)
+    share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
+    scores = (scores + found.spread * share_R).astype(scores.dtype)
+    if by == "words":  # those that share no word with the question were found only to be moved
+      rows, scores = rows[kept := (scores > 0) | (share_R < 0)], scores[kept]
+
+  places = []
+  for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+    place, number = snapshot.place(row)
+    places.append((-score, snapshot.id(place), number, place, row))
+  hits = [
+    snapshot.hit_at(place, number, id, -score, lifts[row].question if row in lifts else "")
+    for score, id, number, place, row in heapq.nsmallest(k, places, key=lambda one: one[:3])
+  ]
+  return hits, earned
+
+
+def with_features(
+  snapshot: Snapshot,
+  question: str,
+  k: int,
+  *,
+  memory: Memory,
+  where: Where | None = None,
+  exact: bool = False,
+  leave_out: bool = False,
+) -> tuple[list[Hit], np.ndarray, Earned]:
+  """Returns the best passages by what ranks, the features of the search, and what moved them."""
+  by_words = ranking_of(snapshot.commit.settings) == "words"
+  question_E = None if by_words or snapshot.embed is None else snapshot.embed(question)
+  hits, earned = ranked(
+    snapshot,
+    question,
+    max(k, DEPTH),
+    where=where,
+    exact=exact,
+    memory=memory,
+    leave_out=leave_out,
+    question_E=question_E,
+  )
+  features, best = _shape([hit.score for hit in hits]), []
+  for by in ("words",) if question_E is None else ("words", "encoder"):
+    rows, scores = snapshot.best(
+      question, DEPTH, matching=snapshot.matching(where or {}), by=by, question_E=question_E
+    )
+    order = np.argsort(-scores, kind="stable")[:DEPTH]
+    features += _shape(scores[order].tolist())
+    best.append({*rows[order[:5]].tolist()})
+  terms = snapshot.terms(question)
+  found = [snapshot.terms(f"{hit.title} {hit.text}") & terms for hit in hits[:5]]
+  number = max(1, len(terms))
+  features += [
+    float(np.log(number)),
+    len(found[0]) / number if hits else 0.0,
+    len(frozenset().union(*found)) / number,
+    len(best[0] & best[-1]) / 5,
+    *_past(memory, question, snapshot, question_E, leave_out=leave_out),
+  ]
+  return hits[:k], np.array(features), earned
+
+
+def _past(
+  memory: Memory,
+  question: str,
+  snapshot: Snapshot,
+  question_E: np.ndarray | None,
+  *,
+  leave_out: bool,
+) -> tuple[float, float]:
+  """Returns the similarity of the nearest past question, and the share of near ones answered."""
+  by = "words" if question_E is None else "encoder"
+  recall = memory.recall(question, snapshot, by=by, question_E=question_E, leave_out=leave_out)
+  similarity_Q = np.clip(recall.similarity_N, 0, 1)
+  weights_Q = similarity_Q**_SHARPNESS
+  share = float(weights_Q @ recall.answered) / max(float(weights_Q.sum()), 1e-12)
+  return float(similarity_Q.max(initial=0)), share
+
+
+def _shape(scores: Sequence[float]) -> list[float]:
+  """Returns the best of descending scores, and how it stands out; 0 is that of a missing one."""
+  s = np.zeros(DEPTH)
+  s[: len(scores)] = scores[:DEPTH]
+  return [s[0], s[0] - s[1], s[0] - s[4], s[0] - s[-1], s.mean(), s.std()]

@@ -103,7 +103,8 @@ class Ours:
   def __init__(self, directory: pathlib.Path, collection: Collection):
     self._path, self._collection = directory / "base", collection
     if self.encodes:
-      from realm_jax.knowledge_base import folder, models
+      from realm_jax.knowledge_base import folder
+      from realm_jax.knowledge_base.encoders import models
 
       encoder = collection.encoder()
       models.copy_encoder = lambda directory, source: "0" * 16

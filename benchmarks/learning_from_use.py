@@ -39,15 +39,16 @@ from realm_jax.data.questions import Question, read_judgements, read_queries, re
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best
-from realm_jax.knowledge_base import evaluation, feedback, learning, search, trials
-from realm_jax.knowledge_base.answerability_training import learn_answerability
-from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.hits import Hit
+from realm_jax.knowledge_base.encoders.models import Encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.models import Encoder
-from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import Memory
+from realm_jax.knowledge_base.learning import evaluation, feedback, search, trials
+from realm_jax.knowledge_base.learning import query_training as learning
+from realm_jax.knowledge_base.learning.answerability_training import learn_answerability
+from realm_jax.knowledge_base.learning.past_questions import JudgedPassage, PastQuestion
+from realm_jax.knowledge_base.learning.use_memory import Memory
+from realm_jax.knowledge_base.store.commits import Ranking
+from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 from realm_jax.models.encoder import query_encoder_program
 
 _SIZES = (100, 400, 800, 1600)  # and all

@@ -1,6 +1,7 @@
 """Imports follow the table in docs/architecture.md, and every library has one home."""
 
 import ast
+import collections
 import fnmatch
 import pathlib
 import re
@@ -53,7 +54,7 @@ HOMES = {
   "safetensors": ("checkpoints/formats/huggingface_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
-  "sentence_transformers": ("knowledge_base/text_encoders.py",),
+  "sentence_transformers": ("knowledge_base/encoders/text_encoders.py",),
   "socket": ("web/listening.py",),
   "starlette": ("web/",),
   "t5x": ("t5x_adapter/",),
@@ -120,6 +121,47 @@ def violations(file, source):
     if not allowed:
       found.append(f"{file} imports {module}")
   return found
+
+
+def imported_files():
+  """Returns the files that each file imports, also inside functions and for types."""
+  files = {path.with_suffix("").as_posix().replace("/", "."): path for _, path in source_files()}
+  root = ROOT.as_posix().replace("/", ".") + "."
+  files = {name.removeprefix(root).removesuffix(".__init__"): path for name, path in files.items()}
+  arrows = {}
+  for name, path in files.items():
+    modules = imported_modules(path.read_text("utf-8"))
+    found = {module if module in files else module.rpartition(".")[0] for module in modules}
+    arrows[name] = (found & files.keys()) - {name}
+  return arrows
+
+
+def test_no_file_imports_itself_through_others():
+  arrows = imported_files()
+  while leaves := {name for name, behind in arrows.items() if not behind & arrows.keys()}:
+    arrows = {name: behind for name, behind in arrows.items() if name not in leaves}
+  above = {target for behind in arrows.values() for target in behind}
+  assert not {name: behind & arrows.keys() for name, behind in arrows.items() if name in above}
+
+
+FLOORS = ("store", "encoders", "learning")  # of a knowledge base, the lowest first
+
+
+def test_no_floor_of_a_knowledge_base_imports_a_higher_one():
+  def floor(name):
+    room = name.removeprefix("realm_jax.knowledge_base.").partition(".")[0]
+    return FLOORS.index(room) if room in FLOORS else len(FLOORS)
+
+  inside = "realm_jax.knowledge_base."
+  for name, behind in imported_files().items():
+    for target in behind:
+      if name.startswith(inside) and target.startswith(inside):
+        assert floor(target) <= floor(name), f"{name} imports {target}"
+
+
+def test_a_room_holds_at_most_24_files():
+  files = collections.Counter(path.parent for _, path in source_files() if path.stem[0] != "_")
+  assert {str(room): number for room, number in files.items() if number > 24} == {}
 
 
 def test_the_document_has_every_room():

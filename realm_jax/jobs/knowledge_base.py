@@ -12,10 +12,11 @@ import time
 from collections.abc import Sequence
 
 from realm_jax.foundations import choices
-from realm_jax.knowledge_base import columns, text_encoders
-from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.encoders import text_encoders
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import columns
+from realm_jax.knowledge_base.store.commits import Ranking
 from realm_jax.text import terminal
 from realm_jax.web import listening, serving
 from realm_jax.web.listening import LimitSettings

@@ -22,17 +22,20 @@ from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import probes, resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import commits, feedback, learning, models, search, trials, use_memory
-from realm_jax.knowledge_base.adapter import Seen
-from realm_jax.knowledge_base.answerability_training import learn_answerability
-from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.evaluation import found_answers
+from realm_jax.knowledge_base.encoders import models
+from realm_jax.knowledge_base.encoders.models import Encoder
 from realm_jax.knowledge_base.folder import Folder
-from realm_jax.knowledge_base.hits import Hit
-from realm_jax.knowledge_base.models import Encoder
-from realm_jax.knowledge_base.past_questions import PastQuestion, normalized
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import Memory, Trial
+from realm_jax.knowledge_base.learning import feedback, search, trials, use_memory
+from realm_jax.knowledge_base.learning import query_training as learning
+from realm_jax.knowledge_base.learning.adapter import Seen
+from realm_jax.knowledge_base.learning.answerability_training import learn_answerability
+from realm_jax.knowledge_base.learning.evaluation import found_answers
+from realm_jax.knowledge_base.learning.past_questions import PastQuestion, normalized
+from realm_jax.knowledge_base.learning.use_memory import Memory, Trial
+from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store.commits import Ranking
+from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 FEWEST, _MOST_HELD_OUT = 100, 500  # questions to train on, of which a fifth is held out
 _HELD_OUT = 5  # one of so many groups of questions

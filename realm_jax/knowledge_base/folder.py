@@ -21,16 +21,18 @@ from absl import logging
 
 from realm_jax.foundations import object_store, plain_files
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
-from realm_jax.knowledge_base import commits, memory_file, search, text_encoders, use_memory
-from realm_jax.knowledge_base.adapter import Adapter
-from realm_jax.knowledge_base.answerability import Answerability
-from realm_jax.knowledge_base.edit import STAGED, Edit, Embedder, due
-from realm_jax.knowledge_base.segment import Segment
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.text_encoders import TextEncoder
+from realm_jax.knowledge_base.encoders import text_encoders
+from realm_jax.knowledge_base.encoders.text_encoders import TextEncoder
+from realm_jax.knowledge_base.learning import memory_file, search, use_memory
+from realm_jax.knowledge_base.learning.adapter import Adapter
+from realm_jax.knowledge_base.learning.answerability import Answerability
+from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store.edit import STAGED, Edit, Embedder, due
+from realm_jax.knowledge_base.store.segment import Segment
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
-  from realm_jax.knowledge_base.models import Encoder
+  from realm_jax.knowledge_base.encoders.models import Encoder
 
 _COPY_SECONDS = 10.0  # between looks for a newer commit in an object store
 _NUMBER, _DIGEST, _ID = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS, "[0-9a-f]" * 16
@@ -168,7 +170,9 @@ class Folder:
     if kept is not None:
       return kept.open(self.given, path=self.path)
     check_can_compute()
-    from realm_jax.knowledge_base.models import open_encoder  # late, because it imports JAX
+    from realm_jax.knowledge_base.encoders.models import (
+      open_encoder,  # late, because it imports JAX
+    )
 
     return open_encoder(os.path.abspath(commits.model_path(self.path, name)))
 
@@ -296,7 +300,7 @@ def begin(
     if given is not None:
       name = text_encoders.keep(directory, given, before=newest)
     elif encoder is not None:
-      from realm_jax.knowledge_base import models  # late, because it imports JAX
+      from realm_jax.knowledge_base.encoders import models  # late, because it imports JAX
 
       name = models.copy_encoder(directory, encoder)
     settings = dataclasses.replace(settings, encoder=name)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast
 
 from realm_jax.foundations import choices
 from realm_jax.knowledge_base import citations
-from realm_jax.knowledge_base.hits import Answer, Hit, Hits
+from realm_jax.knowledge_base.store.hits import Answer, Hit, Hits
 
 # From a question and its passages to a text that cites them by their numbers, from 1.
 Generate = Callable[[str, Hits], str | None]

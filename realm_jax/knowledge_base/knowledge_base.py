@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base import commits, feedback, folder, generation
-from realm_jax.knowledge_base.columns import Where
-from realm_jax.knowledge_base.edit import Changes, listed
+from realm_jax.knowledge_base import folder, generation
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
-from realm_jax.knowledge_base.hits import Answer, Hits, check_question
-from realm_jax.knowledge_base.past_questions import PastQuestion
-from realm_jax.knowledge_base.search import find
-from realm_jax.knowledge_base.texts import TextReader, Texts
-from realm_jax.knowledge_base.use_memory import Memory
+from realm_jax.knowledge_base.learning import feedback
+from realm_jax.knowledge_base.learning.past_questions import PastQuestion
+from realm_jax.knowledge_base.learning.search import find
+from realm_jax.knowledge_base.learning.use_memory import Memory
+from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store.columns import Where
+from realm_jax.knowledge_base.store.edit import Changes, listed
+from realm_jax.knowledge_base.store.hits import Answer, Hits, check_question
+from realm_jax.knowledge_base.store.texts import TextReader, Texts
 from realm_jax.text.languages import choose_languages
 
 if TYPE_CHECKING:
   from realm_jax.evaluation.probes import Choice
-  from realm_jax.knowledge_base.evaluation import Evaluation
+  from realm_jax.knowledge_base.learning.evaluation import Evaluation
 
 
 class KnowledgeBase:
@@ -222,7 +224,7 @@ class KnowledgeBase:
         "or generate="
       )
     folder.check_can_compute()
-    from realm_jax.knowledge_base.models import open_reader  # late, because it imports JAX
+    from realm_jax.knowledge_base.encoders.models import open_reader  # late, because it imports JAX
 
     reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
     hits = self.search(question, k=reader.num_read, where=where, min_answerable=min_answerable)
@@ -240,7 +242,7 @@ class KnowledgeBase:
       FileNotFoundError: If there is none.
       ValueError: If the checkpoint was not fine-tuned for questions.
     """
-    from realm_jax.knowledge_base import models  # late, because it imports JAX
+    from realm_jax.knowledge_base.encoders import models  # late, because it imports JAX
 
     with self._folder.exclusively() as edit:
       name = models.copy_reader(self.path, path)
@@ -299,7 +301,7 @@ class KnowledgeBase:
       FileNotFoundError: If there is no such collection or file.
       ValueError: If it cannot be read, or grades no document that is found.
     """
-    from realm_jax.knowledge_base import evaluation  # late, because it imports JAX
+    from realm_jax.knowledge_base.learning import evaluation  # late, because it imports JAX
 
     return evaluation.evaluate(
       snapshot := self._folder.newest(),

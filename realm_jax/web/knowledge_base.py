@@ -17,10 +17,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base import columns
 from realm_jax.knowledge_base.generation import Generate
-from realm_jax.knowledge_base.hits import Answer
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import columns
+from realm_jax.knowledge_base.store.hits import Answer
 from realm_jax.web import application
 from realm_jax.web.application import (
   Editors,

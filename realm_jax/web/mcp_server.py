@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.generation import Generate
-from realm_jax.knowledge_base.hits import Hit, Hits
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
+from realm_jax.knowledge_base.store.hits import Hit, Hits
 from realm_jax.web.application import MAX_TEXT, Editors
 from realm_jax.web.knowledge_base import record
 

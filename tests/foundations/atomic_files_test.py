@@ -8,7 +8,7 @@ import pytest
 
 from realm_jax.foundations import atomic_files
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.knowledge_base import array_file
+from realm_jax.knowledge_base.store import array_file
 
 KIND = DirectoryKind(name="a thing", files=("*", "*/"))
 

@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 
 from realm_jax import main
-from realm_jax.knowledge_base import text_encoders
+from realm_jax.knowledge_base.encoders import text_encoders
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 library = pytest.importorskip("sentence_transformers")

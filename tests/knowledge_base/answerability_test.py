@@ -12,8 +12,9 @@ import pytest
 
 from realm_jax.evaluation import resampling
 from realm_jax.jobs import knowledge_base as verbs
-from realm_jax.knowledge_base import commits, search
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.learning import search
+from realm_jax.knowledge_base.store import commits
 from realm_jax.web.listening import LimitSettings
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from realm_jax.index import cells
-from realm_jax.knowledge_base import folder, models, search
+from realm_jax.knowledge_base import folder
+from realm_jax.knowledge_base.encoders import models
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.learning import search
 from tests.index import dense_bm25
 
 WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]

@@ -10,8 +10,8 @@ import zlib
 import numpy as np
 import pytest
 
-from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import edit
 from tests.knowledge_base import tiny_models
 
 pytestmark = pytest.mark.timeout(600)  # compiles a training, and loads libraries twice
@@ -65,7 +65,7 @@ def distilbert(directory):
 FAMILIES = {family.__name__: family for family in (bert, hashed_words, distilbert)}
 ADD = """
 import sys, time
-from realm_jax.knowledge_base import edit
+from realm_jax.knowledge_base.store import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base.encoder_families_test import DOCUMENTS, FAMILIES
 edit._PASSAGES_AT_ONCE = 8

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base import learning
+from realm_jax.knowledge_base.encoders.models import Encoder, Reader, open_encoder, open_reader
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.models import Encoder, Reader, open_encoder, open_reader
+from realm_jax.knowledge_base.learning import query_training as learning
 from tests.knowledge_base import tiny_models
 
 SEA = [

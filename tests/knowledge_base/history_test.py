@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import edit
 from tests.knowledge_base import tiny_models
 
 WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]

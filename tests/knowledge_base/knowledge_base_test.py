@@ -21,10 +21,11 @@ from realm_jax import main
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
-from realm_jax.knowledge_base import folder, knowledge_base, memory_file
-from realm_jax.knowledge_base.edit import Edit
+from realm_jax.knowledge_base import folder, knowledge_base
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.learning import memory_file
+from realm_jax.knowledge_base.store.edit import Edit
 from realm_jax.text import analysis, languages
 
 PLANTS = [

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from realm_jax.data.questions import Question
-from realm_jax.knowledge_base import choosing, learning, search
-from realm_jax.knowledge_base.adapter import Adapter, Seen
+from realm_jax.knowledge_base import choosing
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.learning import query_training as learning
+from realm_jax.knowledge_base.learning import search
+from realm_jax.knowledge_base.learning.adapter import Adapter, Seen
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 

@@ -12,8 +12,9 @@ import pytest
 
 from realm_jax import main
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import commits, folder
+from realm_jax.knowledge_base import folder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import commits
 
 MOSS = {"id": "moss", "text": "Moss grows in the shade."}
 OAK = {"id": "oak", "text": "An oak is tall."}

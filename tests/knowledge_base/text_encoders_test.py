@@ -13,8 +13,8 @@ import pytest
 
 from realm_jax import main
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import edit
 
 SEA = [
   {"id": "ship", "title": "Ship", "text": "A vessel sails. It is of wood.", "year": 1905},

@@ -5,8 +5,8 @@ import bz2
 import pytest
 
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base import texts
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import texts
 
 
 @pytest.mark.parametrize("letter", ["w", "ŵ"])

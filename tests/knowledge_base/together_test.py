@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from realm_jax.knowledge_base.together import Together
+from realm_jax.knowledge_base.encoders.together import Together
 
 
 def length_of(text):

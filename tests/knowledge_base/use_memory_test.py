@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from realm_jax.knowledge_base import memory_file, use_memory
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.question_similarity import Words
+from realm_jax.knowledge_base.learning import memory_file, use_memory
+from realm_jax.knowledge_base.learning.question_similarity import Words
 from tests.knowledge_base import tiny_models
 
 PLANTS = [

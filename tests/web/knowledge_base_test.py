@@ -15,10 +15,10 @@ fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
-from realm_jax.knowledge_base.columns import Strings  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.knowledge_base.store.columns import Strings  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
 from realm_jax.web.listening import LimitSettings  # noqa: E402
 from realm_jax.web.serving import serve  # noqa: E402

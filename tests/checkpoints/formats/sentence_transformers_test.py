@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import TokenizedPassages
-from realm_jax.knowledge_base import commits, models
-from realm_jax.knowledge_base.models import Encoder
+from realm_jax.knowledge_base.encoders import models
+from realm_jax.knowledge_base.encoders.models import Encoder
+from realm_jax.knowledge_base.store import commits
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.text import tokenization

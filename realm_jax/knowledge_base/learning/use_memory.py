@@ -21,11 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.hits import Earned
-from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion, digest, normalized
-from realm_jax.knowledge_base.question_similarity import Column, Words
-from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.learning.past_questions import (
+  JudgedPassage,
+  PastQuestion,
+  digest,
+  normalized,
+)
+from realm_jax.knowledge_base.learning.question_similarity import Column, Words
+from realm_jax.knowledge_base.store.commits import Ranking
+from realm_jax.knowledge_base.store.hits import Earned
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 FILE = "memory.jsonl"
 STRENGTH = 0.8  # of the same question

@@ -13,8 +13,8 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.knowledge_base import commits
-from realm_jax.knowledge_base.commits import Ranking, Settings
+from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store.commits import Ranking, Settings
 
 _ANSWERABILITY = DirectoryKind(name="a model of what is answerable", files=("answerability.json",))
 DEPTH = 20  # scores that features are made of

@@ -6,11 +6,11 @@ strength is scored by nDCG@10 of the documents that were useful.
 
 import numpy as np
 
-from realm_jax.knowledge_base import use_memory
-from realm_jax.knowledge_base.commits import RANKINGS, Ranking
-from realm_jax.knowledge_base.past_questions import PastQuestion
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import STRENGTHS, Memory, Trial
+from realm_jax.knowledge_base.learning import use_memory
+from realm_jax.knowledge_base.learning.past_questions import PastQuestion
+from realm_jax.knowledge_base.learning.use_memory import STRENGTHS, Memory, Trial
+from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _DEPTH = 10
 _PASSAGES = 3 * _DEPTH  # that are ranked, because several may be of one document

@@ -12,9 +12,9 @@ from typing import IO
 from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
-from realm_jax.knowledge_base.past_questions import PastQuestion, normalized
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import FILE, Memory, Trial
+from realm_jax.knowledge_base.learning.past_questions import PastQuestion, normalized
+from realm_jax.knowledge_base.learning.use_memory import FILE, Memory, Trial
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _PRIVATE = 0o600  # what somebody asked is nobody else's business
 _SPARE_LINES = 1000  # that are replaced by later ones, before a file is written anew

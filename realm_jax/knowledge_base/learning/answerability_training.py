@@ -8,16 +8,16 @@ import numpy as np
 from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import search
-from realm_jax.knowledge_base.answerability import (
+from realm_jax.knowledge_base.learning import search
+from realm_jax.knowledge_base.learning.answerability import (
   DEPTH,
   Answerability,
   at_depth,
   ranking_of,
   sigmoid,
 )
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import Memory
+from realm_jax.knowledge_base.learning.use_memory import Memory
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _DEPTHS = (1, 5, DEPTH)  # hits, among which an answer is or is not
 _FOLDS, _FEWEST, _MOST = 5, 10, 3_000  # questions with and without an answer, and of all

@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from realm_jax.data.answers import occurs
-from realm_jax.knowledge_base import search, trials
-from realm_jax.knowledge_base.hits import Hit, is_blank
-from realm_jax.knowledge_base.memory_file import MemoryFile
-from realm_jax.knowledge_base.past_questions import JudgedPassage, PastQuestion
-from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.learning import search, trials
+from realm_jax.knowledge_base.learning.memory_file import MemoryFile
+from realm_jax.knowledge_base.learning.past_questions import JudgedPassage, PastQuestion
+from realm_jax.knowledge_base.store.hits import Hit, is_blank
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _READ = 200  # passages, the best of a question, among which one with its answer is looked for
 _TESTED = 4  # past questions that are asked again when something is said

@@ -15,8 +15,8 @@ from realm_jax.corpus.documents import Document
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
-from realm_jax.knowledge_base import array_file
-from realm_jax.knowledge_base.columns import Fields, Strings
+from realm_jax.knowledge_base.store import array_file
+from realm_jax.knowledge_base.store.columns import Fields, Strings
 from realm_jax.text.languages import Recognized, recognize
 
 

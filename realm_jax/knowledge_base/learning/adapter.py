@@ -12,8 +12,8 @@ import numpy as np
 
 from realm_jax.foundations import atomic_files
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.knowledge_base import array_file, commits
-from realm_jax.knowledge_base.past_questions import digest
+from realm_jax.knowledge_base.learning.past_questions import digest
+from realm_jax.knowledge_base.store import array_file, commits
 
 _SEEN = DirectoryKind(name="questions that were learned from", files=("seen",))
 _ADAPTER = DirectoryKind(name="an adapter", files=("adapter",))

@@ -14,11 +14,11 @@ from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever, kth_best
 from realm_jax.index.cells import Moments
-from realm_jax.knowledge_base.columns import Column, Where, selects_missing
-from realm_jax.knowledge_base.commits import Commit, Ranking
-from realm_jax.knowledge_base.hits import Hit
-from realm_jax.knowledge_base.segment import Segment
-from realm_jax.knowledge_base.texts import beginning
+from realm_jax.knowledge_base.store.columns import Column, Where, selects_missing
+from realm_jax.knowledge_base.store.commits import Commit, Ranking
+from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.segment import Segment
+from realm_jax.knowledge_base.store.texts import beginning
 from realm_jax.text.analysis import Analyzer
 
 Matching = Callable[[np.ndarray], np.ndarray]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.knowledge_base.answerability import DEPTH, Answerability, ranking_of
-from realm_jax.knowledge_base.columns import Where
-from realm_jax.knowledge_base.commits import RANKINGS, Ranking
-from realm_jax.knowledge_base.hits import Earned, Hit, Hits, check_question, is_blank
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import Memory
+from realm_jax.knowledge_base.learning.answerability import DEPTH, Answerability, ranking_of
+from realm_jax.knowledge_base.learning.use_memory import Memory
+from realm_jax.knowledge_base.store.columns import Where
+from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
+from realm_jax.knowledge_base.store.hits import Earned, Hit, Hits, check_question, is_blank
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _SHARPNESS = 8  # by which nearer past questions count more
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import array_file, commits, texts
-from realm_jax.knowledge_base.segment import Segment, content_digests
-from realm_jax.knowledge_base.snapshot import Place, Snapshot
+from realm_jax.knowledge_base.store import array_file, commits, texts
+from realm_jax.knowledge_base.store.segment import Segment, content_digests
+from realm_jax.knowledge_base.store.snapshot import Place, Snapshot
 from realm_jax.text.languages import Evidence, Recognized
 from realm_jax.text.terminal import line
 

@@ -17,12 +17,12 @@ from realm_jax.data.questions import (
   read_questions,
 )
 from realm_jax.evaluation import document_ranking, resampling
-from realm_jax.knowledge_base import search
-from realm_jax.knowledge_base.answerability import Answerability
-from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.hits import Hit
-from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.knowledge_base.use_memory import Memory
+from realm_jax.knowledge_base.learning import search
+from realm_jax.knowledge_base.learning.answerability import Answerability
+from realm_jax.knowledge_base.learning.use_memory import Memory
+from realm_jax.knowledge_base.store.commits import Ranking
+from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _RECALL_AT = (5, 20, 100)
 _COMMON = 5  # passages with an answer, above which it is weak evidence

@@ -17,9 +17,9 @@ import numpy as np
 from realm_jax.checkpoints.formats import sentence_modules
 from realm_jax.foundations import hub, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.knowledge_base import array_file, commits
-from realm_jax.knowledge_base.segment import titled
-from realm_jax.knowledge_base.together import Together
+from realm_jax.knowledge_base.encoders.together import Together
+from realm_jax.knowledge_base.store import array_file, commits
+from realm_jax.knowledge_base.store.segment import titled
 
 # The last is long, so that an encoder that reads less of a text, or more, is another.
 _PROBES = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.knowledge_base.hits import Hit
+from realm_jax.knowledge_base.store.hits import Hit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

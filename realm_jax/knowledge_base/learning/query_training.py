@@ -19,9 +19,9 @@ from absl import logging
 from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base.adapter import Adapter
-from realm_jax.knowledge_base.models import Encoder
-from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.encoders.models import Encoder
+from realm_jax.knowledge_base.learning.adapter import Adapter
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 from realm_jax.models.encoder import EncoderConfig, query_encoder_program
 from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer

@@ -23,10 +23,10 @@ from realm_jax.devices.datatypes import Tokens
 from realm_jax.foundations import hub, json_fields, object_store, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.knowledge_base import commits
-from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
-from realm_jax.knowledge_base.hits import Hit
-from realm_jax.knowledge_base.together import Together
+from realm_jax.knowledge_base.encoders.together import Together
+from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store.commits import CHECKPOINTS, VOCABULARY
+from realm_jax.knowledge_base.store.hits import Hit
 from realm_jax.models.encoder import (
   EncoderConfig,
   passage_encoder_program,

@@ -21,7 +21,7 @@ setuptools.setup(
   license_files=["LICENSE"],
   # TensorFlow 2.20, which ScaNN 1.4 needs, has no wheels for Python 3.14.
   python_requires=">=3.11,<3.14",
-  packages=setuptools.find_packages(include=["realm_jax*", "tasks*"]),
+  packages=setuptools.find_packages(include=["realm_jax*"]),
   # With this one entry an editable install is a path. Otherwise it is an import hook, which a
   # folder of the same name precedes: above a clone, `import realm_jax` would find that folder.
   package_dir={"": "."},

@@ -91,7 +91,7 @@ _JOBS.set_forkserver_preload(
     "realm_jax.knowledge_base.knowledge_base",
     "realm_jax.jobs.training.build_index",
     "realm_jax.data.input_pipeline",
-    "tasks.salient_span_masking",
+    "realm_jax.tasks.salient_span_masking",
     "jaxlib.mlir.dialects.mhlo",
     "gcp_storage_emulator.server",
   ]

@@ -77,11 +77,9 @@ MAX_PARAMETERS, MAX_FUNCTION_LINES = 12, 120
 
 
 def source_files():
-  """Yields every file with its path in the project: `index/searcher.py`, `tasks/open_qa.py`."""
+  """Yields every file with its path in the package, such as `index/searcher.py`."""
   for path in sorted(PACKAGE.rglob("*.py")):
     yield path.relative_to(PACKAGE).as_posix(), path
-  for path in sorted((ROOT / "tasks").rglob("*.py")):
-    yield path.relative_to(ROOT).as_posix(), path
 
 
 def imported_modules(source):
@@ -105,12 +103,9 @@ def violations(file, source):
       found.append(f"{file} imports {top}, whose home is {' and '.join(homes)}")
     if top in NOWHERE:
       found.append(f"{file} imports {top}, which nothing may")
-    if top == "tasks":
-      target = "tasks"
-    elif top == "realm_jax" and not rest[0].startswith("__"):
-      target = rest[0]
-    else:
+    if top != "realm_jax" or rest[0].startswith("__"):
       continue
+    target = rest[0]
     if room == "jobs":
       is_job = any(f"{module}.".startswith(f"{job}.") for job in main.JOBS.values())
       allowed = target != "main" and (target != "jobs" or not is_job or file in MEETINGS)
@@ -166,7 +161,7 @@ def test_a_room_holds_at_most_24_files():
 
 def test_the_document_has_every_room():
   rooms = {file.split("/")[0].removesuffix(".py") for file, _ in source_files()}
-  assert ARROWS.keys() | FOUNDATIONS == rooms | {"tasks"}
+  assert ARROWS.keys() | FOUNDATIONS == rooms
 
 
 def test_imports_follow_the_arrows():

@@ -72,8 +72,8 @@ def files(root, *folders):
 
 
 def test_every_file_of_the_package_is_in_the_wheel(installed):
-  ours = files(ROOT, "realm_jax", "tasks") | {f"realm_jax/{name}" for name in files(ROOT, "gin")}
-  assert files(installed, "realm_jax", "tasks") == ours
+  ours = files(ROOT, "realm_jax") | {f"realm_jax/{name}" for name in files(ROOT, "gin")}
+  assert files(installed, "realm_jax", "tasks") == ours  # `tasks` is a name that users have
   (information,) = installed.glob("*.dist-info")
   assert "realm = realm_jax.main:main" in (information / "entry_points.txt").read_text()
 

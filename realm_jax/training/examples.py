@@ -67,7 +67,7 @@ class MaskedQueryData(DataConfig):
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.input_pipeline import MaskedQueryConverter
-    from tasks import salient_span_masking
+    from realm_jax.tasks import salient_span_masking
 
     return {
       "task": salient_span_masking.register(corpus=source, vocabulary=vocabulary, mask=self.mask),
@@ -97,7 +97,7 @@ class PairData(DataConfig):
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.input_pipeline import PairConverter
-    from tasks import inverse_cloze
+    from realm_jax.tasks import inverse_cloze
 
     pieces = wordpieces.load(vocabulary)
     return {
@@ -125,7 +125,7 @@ class QuestionData(DataConfig):
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.input_pipeline import OpenQuestionConverter
-    from tasks import open_qa
+    from realm_jax.tasks import open_qa
 
     return {
       "task": open_qa.register(questions=source, vocabulary=vocabulary),

@@ -11,8 +11,8 @@ from realm_jax.data.input_pipeline import (
   task_batches,
 )
 from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.tasks import salient_span_masking
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from tasks import salient_span_masking
 
 WORDS = tuple(f"w{a}{b}" for a in "abcdef" for b in "abcde")
 LENGTHS = {"query": 8, "mlm_positions": 2, "mlm_targets": 2}

@@ -23,10 +23,10 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.t5x_adapter.models import PretrainingModel, RealmOptimizer
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
+from realm_jax.tasks import salient_span_masking
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import learning_rate_schedule
 from realm_jax.training.training_run import WarmStart
-from tasks import salient_span_masking
 
 pytestmark = pytest.mark.timeout(600)
 

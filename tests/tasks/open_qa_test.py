@@ -6,8 +6,8 @@ import pytest
 from realm_jax.data import input_pipeline
 from realm_jax.data.input_pipeline import OpenQuestionConverter
 from realm_jax.data.questions import question_batches
+from realm_jax.tasks import open_qa
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from tasks import open_qa
 
 WORDS = [f"w{i}" for i in range(10)]
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS])

@@ -2,8 +2,8 @@ import seqio
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.tasks import salient_span_masking
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from tasks import salient_span_masking
 
 
 def make_corpus(directory, pieces=("a", "b")):

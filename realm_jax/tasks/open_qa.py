@@ -7,9 +7,9 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.data.questions import read_questions, texts_digest
+from realm_jax.tasks.salient_span_masking import seqio_name, wordpiece_feature
 from realm_jax.text import tokenization
 from realm_jax.text.wordpieces import MASK
-from tasks.salient_span_masking import seqio_name, wordpiece_feature
 
 
 def register(*, questions: str, vocabulary: str) -> seqio.Task:

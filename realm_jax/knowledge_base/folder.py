@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -232,14 +232,16 @@ class Folder:
       commit = commits.read_newest(self.path)
       plain_files.check_plain(self.path)
       try:
-        segments = tuple(
-          known.get(entry.name) or Segment.open(commits.segment_path(self.path, entry.name))
-          for entry in commit.segments
-        )
-        break
+        return self._opened(commit, known)
       except FileNotFoundError:  # merged by a writer in the meantime, or lost
         if commits.files(self.path)[-1] == commit.file:
           raise
+
+  def _opened(self, commit: commits.Commit, known: Mapping[str, Segment]) -> Snapshot:
+    segments = tuple(
+      known.get(entry.name) or Segment.open(commits.segment_path(self.path, entry.name))
+      for entry in commit.segments
+    )
     for entry, segment in zip(commit.segments, segments, strict=True):
       counts = segment.num_documents, segment.num_passages
       if counts != (entry.num_documents, entry.num_passages):

@@ -229,20 +229,29 @@ def read_newest(directory: str) -> Commit:
     FileNotFoundError: If there is no knowledge base.
     ValueError: If no commit can be read.
   """
-  for name in reversed(files(directory)):
-    with contextlib.suppress(FileNotFoundError):  # a writer has just deleted it
-      try:
-        fields = _read(directory, name)
-        format = fields.pop("format")
-        if format == _FORMAT:
-          commit = json_fields.restored(Commit, fields)
-          if commit.file != name:
-            raise ValueError(f"it is {commit.file}")
-          return commit
-      except _WRONG as error:
-        logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
-        continue
-      raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
+  while True:
+    names = files(directory)
+    try:
+      return _newest_of(directory, names)
+    except FileNotFoundError:  # a writer has just deleted one, because there are newer ones
+      if files(directory) == names:
+        raise
+
+
+def _newest_of(directory: str, names: list[str]) -> Commit:
+  for name in reversed(names):
+    try:
+      fields = _read(directory, name)
+      format = fields.pop("format")
+      if format == _FORMAT:
+        commit = json_fields.restored(Commit, fields)
+        if commit.file != name:
+          raise ValueError(f"it is {commit.file}")
+        return commit
+    except _WRONG as error:
+      logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
+      continue
+    raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
   raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
 
 

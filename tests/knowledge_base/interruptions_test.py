@@ -1,0 +1,245 @@
+"""Any process may end at any operation on files, and others read and write at any of them.
+
+Histories are random, and what a simple model in memory has is compared with what is found.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+
+import pytest
+
+from realm_jax.knowledge_base import edit
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+OPERATIONS = (
+  *("open", "listdir", "scandir", "fsync", "replace", "rename", "unlink", "mkdir", "rmdir"),
+)
+IDS = [f"<id{number}>" for number in range(14)]
+WORDS = ["moss", "fern", "alga", "lichen", "sedge", "heath"]
+
+
+class Death(BaseException):
+  """Ends everything, and no handler can do anything about it."""
+
+
+class Operations:
+  """Operations on files, before or after one of which something else happens.
+
+  Args:
+    at: Which of them; what is never reached does not happen.
+    act: What happens; None ends the process.
+  """
+
+  def __init__(self, draw, *, at, act=None):
+    self._draw, self._left, self._act, self.ended, self._busy = draw, at, act, False, False
+    self._real = {name: getattr(os, name) for name in OPERATIONS}
+
+  def __enter__(self):
+    for name, real in self._real.items():
+      setattr(os, name, self._patched(name, real))
+    return self
+
+  def __exit__(self, kind, *_):
+    for name, real in self._real.items():
+      setattr(os, name, real)
+    return kind is Death
+
+  def _patched(self, name, real):
+    def call(*args, **kwargs):
+      return self.step(name, lambda: real(*args, **kwargs), args)
+
+    return call
+
+  def step(self, name, act, args):
+    if self.ended:
+      raise Death
+    if self._busy:
+      return act()
+    self._left -= 1
+    if self._left:
+      return act()
+    if self._act is None:
+      self.ended = True
+      if name == "fsync" and self._draw.random() < 0.5:
+        with contextlib.suppress(OSError):  # a directory
+          os.ftruncate(args[0], self._draw.randrange(os.fstat(args[0]).st_size + 1))
+      elif self._draw.random() < 0.5:
+        act()
+      raise Death
+    is_after, self._busy = self._draw.random() < 0.5, True
+    try:
+      found = act() if is_after else None
+      self._act()
+      return found if is_after else act()
+    finally:
+      self._busy = False
+
+
+@dataclasses.dataclass
+class Model:
+  """What should be there: texts by id, and the documents that were useful for each question."""
+
+  texts: dict
+  useful: dict
+
+  def copy(self):
+    return Model(dict(self.texts), {question: {*ids} for question, ids in self.useful.items()})
+
+  def delete(self, ids):
+    for id in ids:
+      del self.texts[id]
+    self.useful = {q: left for q, useful in self.useful.items() if (left := useful - {*ids})}
+
+
+class History:
+  def __init__(self, seed, tmp_path):
+    self.draw, self.path = random.Random(seed), tmp_path / "kb"
+    self.model, self.tokens, self.kind = Model({}, {}), 0, ""
+    self.models = []  # what may be found
+    self.base = KnowledgeBase.create(self.path, language="en")
+    self.reader = KnowledgeBase(self.path)
+
+  def new_text(self):
+    self.tokens += 1
+    return f"{self.draw.choice(WORDS)} {self.draw.choice(WORDS)} <token{self.tokens:04}>."
+
+  def change(self):
+    """Returns a change, and the model that it leads to."""
+    base, after, draw = self.base, self.model.copy(), self.draw
+    there = sorted(after.texts)
+    chosen = draw.sample(IDS, draw.randint(1, 5))
+    documents = [{"id": id, "text": self.new_text()} for id in chosen]
+    kinds = ["update"] * 4 + ["sync", "compact", "purge"]
+    kinds += ["delete"] * 3 + ["question"] * 3 if there else []
+    kinds += ["forget question"] if after.useful else []
+    self.kind = draw.choice(kinds)
+    match self.kind:
+      case "update":
+        after.texts |= {d["id"]: d["text"] for d in documents}
+        return lambda: base.update(documents), after
+      case "sync":
+        after.delete({*there} - {*chosen})
+        after.texts |= {d["id"]: d["text"] for d in documents}
+        return lambda: base.update(documents, delete_missing=True), after
+      case "delete":
+        gone = draw.sample(there, min(len(there), draw.randint(1, 4)))
+        after.delete(gone)
+        return lambda: base.delete(gone), after
+      case "question":
+        question, id = f"<question{draw.randrange(9)}>", draw.choice(there)
+        after.useful.setdefault(question, set()).add(id)
+        return lambda: base.feedback(question, useful=id), after
+      case "forget question":
+        del after.useful[question := draw.choice(sorted(after.useful))]
+        return lambda: base.forget(question), after
+      case kind:
+        return lambda: base.compact(purge=kind == "purge"), after
+
+  def write(self):
+    """Makes a few changes."""
+    for _ in range(self.draw.randint(1, 4)):
+      change, self.model = self.change()
+      change()
+      self.models.append(self.model)
+
+  def read(self):
+    """Checks that what is found is one of the models, and never again one before it."""
+    base = KnowledgeBase(self.path) if self.draw.random() < 0.5 else self.reader
+    found = self.check(base, *self.models)
+    self.models = self.models[self.models.index(found) :]
+
+  def check(self, base, *models):
+    """Checks that a knowledge base has what one of some models has, and returns it."""
+    texts = {d.id: d.text for d in base.documents(count=100)}
+    (model,) = [model for model in models if model.texts == texts][:1] or [None]
+    assert model, (texts, [model.texts for model in models])
+    for word in WORDS[:2]:
+      found = {hit.id: hit.text for hit in base.search(word, k=100)}
+      assert {id for id, text in texts.items() if word in text} <= found.keys()
+      assert all(texts[id] == text for id, text in found.items())
+    return model
+
+  def check_questions(self, base, *models):
+    useful = {
+      past.question: {one.id for one in past.useful} for past in base.past_questions(count=100)
+    }
+    assert useful in [model.useful for model in models]
+    return useful
+
+  def check_files(self, *, compacted=False):
+    """Checks that nothing is left over."""
+    commit, folder = self.base.commit, pathlib.Path(self.base.path)
+    assert {path.name for path in folder.iterdir()} <= {
+      *("commits", "segments", "models", "memory.jsonl", "directory.lock")
+    }
+    named = set()
+    for path in (folder / "commits").iterdir():
+      named |= {segment["name"] for segment in json.loads(path.read_text())["segments"]}
+    assert {path.name for path in (folder / "segments").iterdir()} == named
+    if compacted:
+      content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+      live = "".join(self.model.texts.values())
+      assert len(commit.segments) <= 1 and len([*(folder / "commits").iterdir()]) == 1
+      for token in (f"<token{number:04}>" for number in range(1, self.tokens + 1)):
+        assert (token.encode() in content) == (token in live), token
+
+
+@pytest.fixture(autouse=True)
+def small_segments_are_merged(monkeypatch):
+  monkeypatch.setattr(edit, "_FAN", 3)
+  monkeypatch.setattr(edit, "_SMALL", 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_process_that_ends_anywhere_leaves_what_was_or_what_should_be(seed, tmp_path):
+  history = History(seed, tmp_path)
+  for _ in range(60):
+    change, after = history.change()
+    before = history.model
+    with Operations(history.draw, at=history.draw.randint(1, 150)) as operations:
+      change()
+    if operations.ended:
+      history.base = KnowledgeBase(history.path)
+      history.model = history.check(history.base, before, after)
+      history.model.useful = history.check_questions(history.base, before, after)
+    else:
+      history.model = after
+      if "question" not in history.kind:
+        history.check_files(compacted=history.kind in ("compact", "purge"))
+    for base in (history.base, history.reader):
+      history.check(base, history.model)
+      history.check_questions(base, history.model)
+  history.base.compact(purge=True)
+  history.check_files(compacted=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_reads_at_any_operation_of_a_change_finds_what_was_or_what_will_be(seed, tmp_path):
+  history = History(seed, tmp_path)
+  for _ in range(40):
+    change, after = history.change()
+    history.models = [history.model, after]
+    with Operations(history.draw, at=history.draw.randint(1, 150), act=history.read):
+      change()
+    history.model = after
+    history.check(history.reader, after)
+    history.check_questions(history.reader, after)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_changed_at_any_operation_of_who_reads_is_found_or_was_found(seed, tmp_path):
+  history = History(seed, tmp_path)
+  for _ in range(40):
+    history.write()
+    history.models = [history.model]
+    with Operations(history.draw, at=history.draw.randint(1, 20), act=history.write):
+      reader = history.draw.choice([history.reader, None])
+      base = KnowledgeBase(history.path) if reader is None else reader
+      texts = {document.id: document.text for document in base.documents(count=100)}
+    assert texts in [model.texts for model in history.models]
+    history.check(base, history.model)
+    history.check_questions(base, history.model)

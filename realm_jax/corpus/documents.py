@@ -30,6 +30,7 @@ class Document:
     spans: Byte offsets `(start, limit)` into `text` of salient spans in the input; None if the text
       has yet to be tagged.
     fields: What else its record has, as values of JSON.
+    file: What a knowledge base knows its file by; "" for none.
   """
 
   id: str
@@ -37,6 +38,7 @@ class Document:
   text: str
   spans: tuple[tuple[int, int], ...] | None = None
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+  file: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

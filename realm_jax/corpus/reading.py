@@ -28,30 +28,37 @@ _CHARACTERS = 5_000  # of a text
 
 
 class DocumentReader:
-  """Iterates over the records of files, in their order; a damaged file is a bad record."""
+  """Iterates over the records of files, in their order; a damaged file is a bad record.
+
+  Attributes:
+    file: The file of the last record; None after all.
+  """
 
   def __init__(self, files: Sequence[InputFile]):
     self._files = files
     paths = [file.path for file in files]
     self._sizes = [_size(path) for path in paths]
     self._bytes_before = 0
-    self._file: BinaryIO | None = None
+    self.file: InputFile | None = None
+    self._open: BinaryIO | None = None
 
   def __iter__(self) -> Iterator[Record]:
     self._bytes_before = 0
     for file, size in zip(self._files, self._sizes, strict=True):
+      self.file = file
       try:
-        with open_file(file.path) as self._file:
-          yield from read_records(self._file, file=file)
+        with open_file(file.path) as self._open:
+          yield from read_records(self._open, file=file)
       except (OSError, ValueError) as error:
-        self._file = None
+        self._open = None
         yield unreadable(file.path, error)
-      self._file = None
+      self._open = None
       self._bytes_before += size
+    self.file = None
 
   def fraction(self) -> float:
     """Returns the fraction of the bytes read so far."""
-    position = self._file.tell() if self._file else 0
+    position = self._open.tell() if self._open else 0
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
 
 

@@ -81,7 +81,8 @@ def add(
     texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
       TSV or Parquet.
     update: Whether to replace the documents that are there with another content.
-    delete_missing: Whether to update, and to delete all documents that are not in these texts.
+    delete_missing: Whether to update, and to delete the documents that these texts, or files that
+      were where they are, had and have no more.
     encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
       the folder names is not loaded.
     reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME

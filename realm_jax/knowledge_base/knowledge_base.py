@@ -19,6 +19,7 @@ from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.edit import Changes, listed
 from realm_jax.knowledge_base.store.hits import Answer, Hits, check_question
+from realm_jax.knowledge_base.store.sources import Sources
 from realm_jax.knowledge_base.store.texts import TextReader, Texts
 from realm_jax.text.languages import choose_languages
 
@@ -356,7 +357,8 @@ class KnowledgeBase:
       texts: A folder, a file or a glob pattern, or several, of text, Markdown, JSON Lines, CSV, TSV
         or Parquet, or an iterable of mappings with `id`, `text` or `title`, and other fields, also
         as a data frame of pandas, Polars or Arrow. What exists is no pattern. The id of a text file
-        is its path below the folder, also if the file is given alone after its folder once was.
+        is its path below the folder, also if the file is given alone after its folder once was,
+        or the folder has moved.
 
     Raises:
       DirectoryInUseError: If another process writes.
@@ -369,7 +371,8 @@ class KnowledgeBase:
 
     Args:
       texts: See `add`.
-      delete_missing: Deletes all documents that are not among these.
+      delete_missing: Deletes documents that are not there any more: those of files that were
+        where these are, or, if these are records, of other records.
     """
     return self._put(texts, replace=True, delete_missing=delete_missing)
 
@@ -468,10 +471,12 @@ class KnowledgeBase:
 
   def _put(self, texts: Texts, *, replace: bool, delete_missing: bool = False) -> Changes:
     with self._folder.exclusively() as edit:
-      reader = TextReader(texts, outside=self.path, folders=edit.folders)
-      edit.folders = reader.folders
+      sources = Sources(edit.before, outside=self.path)
+      reader = TextReader(texts, sources)
+      edit.sources = tuple(sources.known)
       for batch in reading.batches(reader):
-        edit.put([record for record in batch if isinstance(record, Document)])
+        documents = [record for record in batch if isinstance(record, Document)]
+        edit.put(sources.named(documents), replace=replace)
         if edit.replaced and not replace:
           raise ValueError(
             f"{self.path} has {listed(edit.replaced)} with another content; nothing was added: "
@@ -483,5 +488,5 @@ class KnowledgeBase:
             "nothing was changed, because what could not be read would be deleted: "
             + "; ".join(reader.bad.report())
           )
-        edit.delete_others()
+        edit.delete_others(sources.were_given())
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)

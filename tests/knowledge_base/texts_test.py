@@ -6,14 +6,14 @@ import pytest
 
 from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.store import texts
+from realm_jax.knowledge_base.store import passages
 
 
 @pytest.mark.parametrize("letter", ["w", "ŵ"])
 def test_only_a_sentence_that_is_too_long_is_cut_and_between_words(letter):
   long = "Words " + " ".join(f"{letter}{n}" for n in range(23)) + "."
   short = f"Tall moss gre{letter}."
-  cut = texts.cutter(words=10)
+  cut = passages.cutter(words=10)
   found = cut(Document(id="d", title="", text=f"{short} {short} {long}\n{short}"), "en")
   assert [len(passage.split()) for passage in found] == [6, 10, 10, 7]
   assert " ".join(found).split() == f"{short} {short} {long} {short}".split()
@@ -30,13 +30,13 @@ def test_only_a_sentence_that_is_too_long_is_cut_and_between_words(letter):
 def test_words_are_counted_where_no_spaces_are_between_them(language, words):
   words = words.split()
   text = "".join(words) * 20
-  found = texts.cutter(words=50)(Document(id="d", title="", text=text), language)
+  found = passages.cutter(words=50)(Document(id="d", title="", text=text), language)
   assert "".join(found) == text
   assert len(found) <= -(-len(words) * 20 // 50) + 1
 
 
 def test_a_document_of_few_words_is_one_passage():
-  cut = texts.cutter(words=5)
+  cut = passages.cutter(words=5)
   for text in ("", "Moss\n grows.  It is tall.", "Moss grows!Oaks are tall, too.", "Ŵ. Ŵ! 苔"):
     assert cut(Document(id="d", title="", text=text), "en") == [text]
 

@@ -23,7 +23,7 @@ from absl import logging
 from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
-_FORMAT = 6
+_FORMAT = 7
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
@@ -102,6 +102,21 @@ class SegmentEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+  """A folder that files were added from.
+
+  Attributes:
+    path: Where it is, with a slash at the end.
+    name: Where it was first.
+    is_folder: Whether all files below it were given, rather than single ones in it.
+  """
+
+  path: str
+  name: str
+  is_folder: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
   """What a commit changed, as numbers of documents.
 
@@ -125,7 +140,7 @@ class Commit:
     base: Id of the knowledge base.
     id: Of this commit.
     ancestors: Ids of the commits before, newest first, as far as they are remembered.
-    folders: Folders of the files that were given, with a slash at the end.
+    sources: Where files came from; documents have their numbers.
     history: The changes that led to it, newest first, as far as they are remembered.
     purged: Number of the commit from which on deleted documents are nowhere.
   """
@@ -136,7 +151,7 @@ class Commit:
   id: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
   ancestors: tuple[str, ...] = ()
   segments: tuple[SegmentEntry, ...] = ()
-  folders: tuple[str, ...] = ()
+  sources: tuple[Source, ...] = ()
   history: tuple[Change, ...] = ()
   purged: int = 0
 

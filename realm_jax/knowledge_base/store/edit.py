@@ -15,7 +15,7 @@ import numpy as np
 
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base.store import array_file, commits, texts
+from realm_jax.knowledge_base.store import array_file, commits, passages
 from realm_jax.knowledge_base.store.segment import Segment, content_digests
 from realm_jax.knowledge_base.store.snapshot import Place, Snapshot
 from realm_jax.text.languages import Evidence, Recognized
@@ -123,7 +123,7 @@ class Edit:
   Attributes:
     before: The snapshot.
     settings: Those of the commit.
-    folders: Those of the commit.
+    sources: Those of the commit.
     counts: Documents `added`, `updated`, `unchanged` and `deleted`.
     replaced: Ids of the documents that were there with another content.
     deleted: Ids of the documents that were deleted.
@@ -131,7 +131,7 @@ class Edit:
 
   def __init__(self, directory: str, before: Snapshot, *, embed: Embedder | None = None):
     self.settings = before.commit.settings
-    self.folders = before.commit.folders
+    self.sources = before.commit.sources
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
     self.deleted: list[str] = []
@@ -148,26 +148,34 @@ class Edit:
     self._embed = embed
     self._known: dict[Passage, np.ndarray] = {}  # embeddings of what is replaced
 
-  def put(self, documents: Sequence[Document]) -> None:
-    """Adds documents, in place of those that have their ids, unless these are the same."""
+  def put(self, documents: Sequence[Document], *, replace: bool) -> None:
+    """Adds documents, in place of those that have their ids, unless these are the same.
+
+    Args:
+      replace: Whether documents that are the same belong to the file that they are from now.
+    """
     places = self.before.find([document.id for document in documents])
     digests = content_digests(documents)
     for document, place, digest in zip(documents, places, digests, strict=True):
-      if place is None:
-        self.counts["added"] += 1
-      else:
+      change = "added"
+      if place is not None:
         self._put[place.segment][place.row] = True
-        there = self.before.segments[place.segment].digests[place.row]
-        if np.array_equal(there, digest):
-          self.counts["unchanged"] += 1
+        file = self.before.file(place)
+        is_same = np.array_equal(self.before.digest(place), digest)
+        change = "unchanged" if is_same else "updated"
+        if is_same and (not replace or document.file in ("", file)):
+          self.counts[change] += 1
           continue
-        self.counts["updated"] += 1
-        self.replaced.append(document.id)
+        document = dataclasses.replace(document, file=document.file or file)
         self._deleted[place.segment].add(place.row)
         self._known |= self.before.segments[place.segment].embeddings_of(place.row)
+      self.counts[change] += 1
       self._pending.append(document)
-      self._changed.append(document.id)
       self._characters += len(document.text)
+      if change != "unchanged":
+        self._changed.append(document.id)
+      if change == "updated":
+        self.replaced.append(document.id)
     if self._characters >= _CHARACTERS_AT_ONCE:
       self._flush()
 
@@ -179,10 +187,17 @@ class Edit:
       self._changed.append(id)
       self._deleted[place.segment].add(place.row)
 
-  def delete_others(self) -> None:
-    """Deletes all documents but those that were put."""
-    for number, live in enumerate(self.before.live):
-      rows = np.flatnonzero(live & ~self._put[number]).tolist()
+  def delete_others(self, were_given: Callable[[str], bool]) -> None:
+    """Deletes the documents of some files, except for those that were put.
+
+    Args:
+      were_given: Returns whether documents of a file are meant.
+    """
+    for number, (segment, live) in enumerate(
+      zip(self.before.segments, self.before.live, strict=True)
+    ):
+      are_given_F = np.array([*map(were_given, segment.files)], bool)
+      rows = np.flatnonzero(live & ~self._put[number] & are_given_F[segment.files_D]).tolist()
       self.delete(Place(number, row) for row in rows)
 
   def merge(self, numbers: Sequence[int]) -> None:
@@ -212,8 +227,9 @@ class Edit:
       if len(deleted) < entry.num_documents
     )
     purges = self._gone is not None
-    if segments != before.segments or self.settings != before.settings or purges:
-      after = dataclasses.replace(before, settings=self.settings, folders=self.folders)
+    changes = (segments, self.settings, self.sources)
+    if changes != (before.segments, before.settings, before.sources) or purges:
+      after = dataclasses.replace(before, settings=self.settings, sources=self.sources)
       after = after.after(*self._change(), segments=segments)
       commits.write(self._directory, after if self._gone is None else after.without(self._gone))
     if self._embed:
@@ -228,7 +244,7 @@ class Edit:
     if self._pending:
       given = self.settings.languages
       languages, choose = ((), self._choose) if given == commits.DETECTED else (given, None)
-      cut = texts.cutter(words=self.settings.passage_words)
+      cut = passages.cutter(words=self.settings.passage_words)
       embed = functools.partial(self._embed, known=self._known) if self._embed else None
       self._add(Segment.of(self._pending, cut=cut, languages=languages, choose=choose, embed=embed))
       self._pending, self._known, self._characters = [], {}, 0

@@ -28,6 +28,8 @@ class Segment:
     ids: Names of the documents.
     hashes: uint64 `[D]`, of the ids.
     digests: uint8 `[D, 16]`, of everything that a document has except its id.
+    files: What the files of the documents are known by, each once; "" for none.
+    files_D: int32, the place of each document's file in `files`.
     recognized: What documents alone tell of their languages.
     recognized_D: The place of each document in `recognized`. The language that its terms are of
       depends on the others as well.
@@ -42,6 +44,8 @@ class Segment:
   titles: Strings
   hashes: np.ndarray
   digests: np.ndarray
+  files: Strings
+  files_D: np.ndarray
   fields: Fields
   recognized: tuple[Recognized, ...]
   recognized_D: np.ndarray
@@ -78,11 +82,14 @@ class Segment:
     recognized = tuple(sorted({*found}))
     sizes = [_size(d.title, of_one) for d, of_one in zip(documents, passages, strict=True)]
     read_in = choose(found, sizes) if choose else [one.language for one in found]
+    files = {file: number for number, file in enumerate(dict.fromkeys(d.file for d in documents))}
     return cls(
       ids=Strings.of(document.id for document in documents),
       titles=Strings.of(document.title for document in documents),
       hashes=id_hashes([document.id for document in documents]),
       digests=content_digests(documents),
+      files=Strings.of(files),
+      files_D=np.array([files[document.file] for document in documents], np.int32),
       fields=Fields.of([document.fields for document in documents]),
       recognized=recognized,
       recognized_D=np.array([*map(recognized.index, found)], np.uint16),
@@ -111,11 +118,19 @@ class Segment:
       embeddings_NxE = np.concatenate(parts)
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
     recognized = tuple(sorted({one for segment in segments for one in segment.recognized}))
+    files: dict[str, int] = {}
+    files_D = [np.zeros(0, np.int32)]
+    for segment, mask in pairs:
+      used, codes = np.unique(segment.files_D[mask], return_inverse=True)
+      numbers = [files.setdefault(segment.files[row], len(files)) for row in used.tolist()]
+      files_D.append(np.array(numbers, np.int32)[codes])
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
       titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
       hashes=np.concatenate([s.hashes[mask] for s, mask in pairs]),
       digests=np.concatenate([s.digests[mask] for s, mask in pairs]),
+      files=Strings.of(files),
+      files_D=np.concatenate(files_D),
       fields=Fields.join([s.fields.kept(mask) for s, mask in pairs]),
       recognized=recognized,
       recognized_D=np.concatenate(
@@ -235,9 +250,11 @@ class Segment:
       "hashes": self.hashes,
       "digests": self.digests,
       "recognized": self.recognized_D,
+      "files": self.files_D,
       "first_passages": self.first_passages,
     }
-    for name, columns in (("ids", self.ids), ("titles", self.titles), ("texts", self.texts)):
+    for name in _OF_STRINGS:
+      columns = getattr(self, name)
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": getattr(self.fields, name) for name in _OF_FIELDS}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
@@ -271,12 +288,14 @@ class Segment:
 
   def _check(self) -> None:
     """Checks that the arrays fit together."""
-    for strings in (self.ids, self.titles, self.texts):
+    for strings in (getattr(self, name) for name in _OF_STRINGS):
       _check_ends(strings.ends, len(strings.content))
     _check_ends(self.first_passages, self.num_passages)
     _check_ends(self.fields.ends, len(self.fields.codes))
     self.postings.check()
-    of_documents = (self.titles, self.hashes, self.digests, self.recognized_D)
+    if self.num_documents and not 0 <= self.files_D.min() <= self.files_D.max() < len(self.files):
+      raise ValueError("documents have files that it does not have")
+    of_documents = (self.titles, self.hashes, self.digests, self.recognized_D, self.files_D)
     lengths = [*map(len, of_documents), len(self.first_passages) - 1, len(self.fields.ends) - 1]
     of_passages = [len(self.postings)]
     if self.embeddings_NxE is not None:
@@ -315,6 +334,8 @@ class Segment:
       titles=titles,
       hashes=arrays["hashes"],
       digests=arrays["digests"],
+      files=strings("files"),
+      files_D=arrays["files"],
       fields=Fields(metadata["values"], *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
       recognized=recognized,
       recognized_D=arrays["recognized"],
@@ -331,6 +352,7 @@ class Segment:
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
 _OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
+_OF_STRINGS = ("ids", "titles", "texts", "files")
 _OF_FIELDS = ("ends", "names", "codes")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
 _OF_MOMENTS = ("sum_E", "products_ExE")

@@ -17,8 +17,8 @@ from realm_jax.index.cells import Moments
 from realm_jax.knowledge_base.store.columns import Column, Where, selects_missing
 from realm_jax.knowledge_base.store.commits import Commit, Ranking
 from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.passages import beginning
 from realm_jax.knowledge_base.store.segment import Segment
-from realm_jax.knowledge_base.store.texts import beginning
 from realm_jax.text.analysis import Analyzer
 
 Matching = Callable[[np.ndarray], np.ndarray]
@@ -102,6 +102,15 @@ class Snapshot:
         if row >= 0 and live[row]:
           places[i] = Place(number, row)
     return places
+
+  def file(self, place: Place) -> str:
+    """Returns what the file of a document is known by; "" if it is from none."""
+    segment = self.segments[place.segment]
+    return segment.files[segment.files_D[place.row]]
+
+  def digest(self, place: Place) -> np.ndarray:
+    """Returns the digest of a document."""
+    return self.segments[place.segment].digests[place.row]
 
   def documents(self, ranks: slice) -> list[Place]:
     """Returns documents by their rank in an order that changes only with the commit."""

@@ -12,8 +12,8 @@ import random
 
 import pytest
 
-from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import edit
 
 OPERATIONS = (
   *("open", "listdir", "scandir", "fsync", "replace", "rename", "unlink", "mkdir", "rmdir"),

@@ -25,11 +25,9 @@ from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.training.finetuning import Finetuning
 from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.training_run import CHECKPOINTS, WarmStart
+from realm_jax.training.training_run import CHECKPOINTS
 
 Part = Literal["pretrained", "start"]
-
-_READER = (("knowledge_augmented_encoder", "knowledge_augmented_encoder"),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,13 +136,13 @@ def ablation(
   sources = Sources(checkpoints=retriever, passages=searched, index=index)
   zero_shot = evaluate(sources=sources, output=os.path.join(workdir, "zero_shot"), **asked)
   answering = os.path.join(workdir, "finetune", CHECKPOINTS)
+  reader = pretrained if row.reader == "pretrained" else begun
   finetune(
     workdir=os.path.join(workdir, "finetune"),
     questions=os.path.join(world, "almanac", "training_questions.jsonl"),
     passages=searched,
     index=index,
-    retriever=retriever,
-    reader=pretrained if row.reader == "pretrained" else begun,
+    start=(f"{retriever}:dual_encoder", f"{reader}:span_reader"),
     finetuning=finetuning,
   )
   sources = dataclasses.replace(sources, checkpoints=answering)
@@ -178,7 +176,7 @@ def _warm_up(
     corpus=passages,
     passages=passages,
     index=index,
-    retriever_checkpoints=checkpoints,
+    start=(checkpoints,),
     pretraining=reading,
   )
 
@@ -200,7 +198,7 @@ def _pretrain(
       workdir=start,
       index=start,
       pretraining=pretraining.with_steps(0),
-      warm_starts=(WarmStart(begun, _READER),),
+      start=(f"{begun}:knowledge_augmented_encoder",),
       corpus=corpus,
       passages=passages,
     )
@@ -211,7 +209,7 @@ def _pretrain(
     corpus=corpus,
     passages=passages,
     pretraining=pretraining,
-    warm_start=begun,
+    start=(begun,),
   )
 
 

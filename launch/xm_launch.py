@@ -15,13 +15,14 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import psutil
 import sweep as sweeps  # next to this file
 from absl import app, flags
 from xmanager import xm, xm_local
 
-from realm_jax.launching.supervisor import sigterm_interrupts, training_jobs
+from realm_jax.launching.supervisor import as_flags, sigterm_interrupts, training_jobs
 
 EXECUTORS = ("local", "vertex", "kubernetes")
 _SECONDS_TO_SAVE = 60
@@ -35,9 +36,8 @@ _CORPUS = flags.DEFINE_string("corpus", None, "training corpus")
 _PASSAGES = flags.DEFINE_string("passages", None, "knowledge corpus")
 _QUESTIONS = flags.DEFINE_string("questions", None, "for the evaluator; None launches none")
 _NUM_STEPS = flags.DEFINE_integer("num_steps", None, "length of the training")
-_RETRIEVER = flags.DEFINE_string("retriever_checkpoints", None, "warm start of the dual encoder")
-_WARM_START = flags.DEFINE_string("warm_start", None, "warm start of all parameters")
-_OF_TRAININGS = (_CORPUS, _PASSAGES, _QUESTIONS, _NUM_STEPS, _RETRIEVER, _WARM_START)
+_START = flags.DEFINE_multi_string("start", None, "as of `realm pretrain`; may be repeated")
+_OF_TRAININGS = (_CORPUS, _PASSAGES, _QUESTIONS, _NUM_STEPS, _START)
 _EXECUTOR = flags.DEFINE_enum("executor", "local", EXECUTORS, "where the jobs run")
 _IMAGE = flags.DEFINE_string("image", None, "container image with realm_jax; not for local jobs")
 _RESOURCES = flags.DEFINE_multi_string(
@@ -97,11 +97,11 @@ def _training(workdir: str, common: Sequence[str]) -> dict[str, list[str]]:
   missing = [f"--{flag.name}" for flag in needed if flag.value is None]
   if missing:
     raise LaunchError(f"a training needs {', '.join(missing)}")
-  jobs = training_jobs(workdir=workdir, **{flag.name: flag.value for flag in _OF_TRAININGS})
-  return {
-    job: [job, *common, *(f"--{name}={value}" for name, value in keywords.items())]
-    for job, keywords in jobs.items()
+  given: dict[str, Any] = {
+    flag.name: flag.value for flag in _OF_TRAININGS if flag.value is not None
   }
+  jobs = training_jobs(workdir=workdir, **given)
+  return {job: [job, *common, *as_flags(keywords)] for job, keywords in jobs.items()}
 
 
 def resources(job: str) -> dict[str, int]:

@@ -181,14 +181,13 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
       _show_help(name, job, common)
       return 0
     given = _parse(name, rest, [*common, *keywords])
-  gin_files = [file for flag, files in given if flag == "gin_file" for file in files]
+  gin_files = given.pop("gin_file", ())
   if not gin_files and not bindings:
-    configuration.refuse_missing(name, keywords, dict(given))
+    configuration.refuse_missing(name, keywords, given)
   if of_package:
     job = find(name, jobs)
     keywords = flags.keywords(job)
-  values = dict(given)
-  every = {keyword.name: values.pop(keyword.name, None) for keyword in common}
+  every = {keyword.name: given.pop(keyword.name, None) for keyword in common}
   joining = {flag: every[flag] for flag in ("coordinator", "num_processes", "process_id")}
   if any(value is not None for value in joining.values()):
     from realm_jax.devices import processes  # late, because it imports JAX
@@ -197,7 +196,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
       processes.join(**joining)
     except ValueError as error:
       raise UsageError(str(error)) from error
-  configuration.configure(job, gin_files=gin_files, bindings=bindings, values=values)
+  configuration.configure(job, gin_files=gin_files, bindings=bindings, values=given)
   if "jax" in sys.modules:  # only jobs that compute import it
     backend.keep_programs(configuration.directory(job, keywords))
   return configuration.run(name, job, keywords)
@@ -211,9 +210,7 @@ def _show_help(name: str, job: Callable[..., Any], common: Sequence[flags.Keywor
   print(flags.help_text(common).replace("the job", "every job"))
 
 
-def _parse(
-  name: str, words: Sequence[str], keywords: Sequence[flags.Keyword]
-) -> list[tuple[str, Any]]:
+def _parse(name: str, words: Sequence[str], keywords: Sequence[flags.Keyword]) -> dict[str, Any]:
   try:
     return flags.parse(words, keywords)
   except ValueError as error:

@@ -36,13 +36,16 @@ def _of_trainer(job):
   if job.__name__ != "launch_local":
     return {}
   trainer = main.find("pretrain")
-  return {"warm_starts": gin.get_bindings(trainer).get("warm_starts")}
+  return {"start": gin.get_bindings(trainer).get("start", ())}
 
 
-def begins(part, values, head):
-  """Returns whether a new run takes a part of its parameters from a checkpoint."""
-  parts = [here for start in values.get("warm_starts") or () for here, _ in start.parts]
-  given = values.get("warm_start") or (
-    part == "dual_encoder" and values.get("retriever_checkpoints")
-  )
-  return given or part in parts or (part == "dual_encoder" and "--retriever_checkpoints=" in head)
+def begins(part, job, values, head):
+  """Returns whether a new run of a job takes a part of its parameters from a checkpoint."""
+  command = re.search(rf"realm {job} [^\n]*", head.replace("\\\n#", " "))
+  flagged = re.findall(r"--start=(\S+)", command.group() if command else "")
+  return any(_has(part, start) for start in flagged or values.get("start") or ())
+
+
+def _has(part, start):
+  directory, _, named = start.partition(":")
+  return named == part if named else part == "dual_encoder" or "/ict/" not in directory

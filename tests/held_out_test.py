@@ -48,9 +48,7 @@ def arguments(command):
   for name, value in given:
     bound |= bindings(value) if name == "gin_file" else {}
   own = {
-    name: value.strip("\"'")
-    for name, value in bound.items()
-    if name.startswith(f"{job}.{job}.") or name.endswith("WarmStart.checkpoints")
+    name: value.strip("\"'") for name, value in bound.items() if name.startswith(f"{job}.{job}.")
   }
   flags = {name.removeprefix("gin."): value.strip("\"'") for name, value in given}
   return job, {name.removeprefix(f"{job}.{job}."): value for name, value in (own | flags).items()}

@@ -77,11 +77,11 @@ class Opened:
     return jax.device_put(batch, partitioning.sharding(self.mesh))
 
 
-def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> PassageStore:
-  """Opens a corpus; checks its vocabulary, and that warm starts were trained with it."""
+def open_corpus(passages: str, *, starts: Iterable[str] = ()) -> PassageStore:
+  """Opens a corpus; checks its vocabulary, and that what a run starts from was trained with it."""
   store = PassageStore(passages)
   digest = store.vocabulary.digest
-  for directory in warm_starts:
+  for directory in starts:
     saved_models.load(directory).check_vocabulary(digest, source="the corpus")
   return store
 

@@ -99,6 +99,11 @@ class Keyword:
   def plain(self) -> Plain | None:
     return plain(self.annotation)
 
+  @property
+  def whole(self) -> bool:
+    """Whether a flag is one item of a sequence, and may be repeated."""
+    return choices.WHOLE in typing.get_args(self.annotation)
+
   def checked(self, value: Any) -> Any:
     """Returns a value with `~` as the home directory; refuses one that its type does not allow."""
     name = self.name.rpartition(".")[2]
@@ -160,8 +165,10 @@ def matching_flags(flag: str, names: Iterable[str]) -> list[str]:
   return [n for n in names if n == flag] or [n for n in names if n.endswith(f".{flag}")]
 
 
-def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, Any]]:
+def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> dict[str, Any]:
   """Reads `--NAME=VALUE`, `--NAME VALUE`, `--NAME` of a boolean, and positional values.
+
+  Of several values the last counts; of a sequence that takes them one by one, all do.
 
   What follows a lone `--` is positional, and so is what begins with `--` and has spaces before any
   `=`. A positional keyword that is a sequence takes all texts that are left.
@@ -171,7 +178,7 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
   """
   known = {keyword.name: keyword for keyword in flatten(tree)}
   positional = [keyword for keyword in tree if keyword.positional]
-  found, words, rest = [], list(arguments), []
+  found, words, rest = {}, list(arguments), []
   num_texts = len(words) - words.index("--") - 1 if "--" in words else -1
   while words:
     word = words.pop(0)
@@ -201,8 +208,9 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
       value = keyword.plain.read(text)
     except (KeyError, ValueError):
       raise ValueError(f"{flag}: {text!r} is not {keyword.plain.metavar}") from None
-    found.append((keyword.name, keyword.checked(value)))
-  return [*found, (positional[0].name, tuple(rest))] if rest else found
+    value = keyword.checked(value)
+    found[keyword.name] = (*found.get(keyword.name, ()), *value) if keyword.whole else value
+  return found | ({positional[0].name: tuple(rest)} if rest else {})
 
 
 def _named(flag: str, known: Mapping[str, Keyword]) -> Keyword:

@@ -38,8 +38,17 @@ class Process:
 
 def realm_command(job: str, *, gin_file: str, keywords: Mapping[str, object]) -> list[str]:
   """Returns the command line of a job for this machine's Python."""
-  flags = [f"--{name}={value}" for name, value in keywords.items()]
-  return [sys.executable, "-m", "realm_jax.main", job, f"--gin_file={gin_file}", *flags]
+  command = [sys.executable, "-m", "realm_jax.main", job, f"--gin_file={gin_file}"]
+  return [*command, *as_flags(keywords)]
+
+
+def as_flags(keywords: Mapping[str, object]) -> list[str]:
+  """Returns keywords as flags of a command line; each item of a sequence has its own."""
+  return [
+    f"--{name}={each}"
+    for name, value in keywords.items()
+    for each in (value if isinstance(value, (tuple, list)) else [value])
+  ]
 
 
 def training_jobs(
@@ -48,8 +57,7 @@ def training_jobs(
   corpus: str,
   passages: str,
   num_steps: int,
-  retriever_checkpoints: str | None = None,
-  warm_start: str | None = None,
+  start: Sequence[str] = (),
   questions: str | None = None,
 ) -> dict[str, dict[str, Any]]:
   """Returns the keywords of the jobs of a pre-training, which share one directory, by job.
@@ -63,14 +71,13 @@ def training_jobs(
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   shared = {"passages": passages, "index": index}
   following = {"checkpoints": os.path.join(run, "checkpoints"), "until_step": num_steps, **shared}
-  starts = {"retriever_checkpoints": retriever_checkpoints, "warm_start": warm_start}
   jobs = {
     "pretrain": {
       "workdir": run,
       "corpus": corpus,
       "num_steps": num_steps,
       **shared,
-      **{name: value for name, value in starts.items() if value is not None},
+      **({"start": start} if start else {}),
     },
     "build_index": {"follow": True, **following},
   }

@@ -5,7 +5,7 @@ see `features.features_of` for their names.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import clu.metrics
@@ -37,8 +37,8 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.t5x_adapter import features
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.training_run import WarmStart
+from realm_jax.training.pretraining import PARTS, ModelConfig, Pretraining
+from realm_jax.training.starts import Starts, read
 
 # Our names equal t5x's except this one; t5x's standard rules do not shard axes they do not name.
 _T5X_NAMES = {"position": "abspos_buckets"}
@@ -68,7 +68,7 @@ class PretrainingModel(models.BaseModel):
     query_length: Wordpieces of a query, as in the task's feature lengths.
     max_masks: Masked wordpieces predicted in a query, as in the task's feature lengths.
     objective: What is minimised.
-    warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
+    start: Checkpoints of realm_jax that a new run takes parameters from, see `realm pretrain`.
     accumulate_steps: Number of parts of a batch, computed one after another.
   """
 
@@ -85,10 +85,11 @@ class PretrainingModel(models.BaseModel):
     query_length: int,
     max_masks: int,
     objective: MarginalLikelihood = MarginalLikelihood(),
-    warm_starts: Sequence[WarmStart] = (),
+    start: Starts = (),
     accumulate_steps: int = 1,
   ):
-    self.store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+    self.starts = read(start, parts=PARTS)
+    self.store = open_corpus(passages, starts=[start.checkpoints for start in self.starts])
     training = Pretraining(
       data=MaskedQueryData(query_length=query_length, max_masks=max_masks),
       model=ModelConfig(
@@ -100,7 +101,6 @@ class PretrainingModel(models.BaseModel):
     self.description = training.describe(self.store)
     self.description.check_sizes(self.store.vocabulary)
     self.retrieval = retrieval
-    self.warm_starts = warm_starts
     self.module = training.model.make()
     self.objective = objective.build(self.module)
     self.accumulate_steps = accumulate_steps

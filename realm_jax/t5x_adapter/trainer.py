@@ -21,9 +21,10 @@ from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel, step_metrics
-from realm_jax.training import training_run
 from realm_jax.training.batch_sources import RetrievedBatches
 from realm_jax.training.metric_writers import SwapLog
+from realm_jax.training.starts import begun
+from realm_jax.training.training_run import CHECKPOINTS
 
 
 class RetrievingTrainer(t5x_trainer.Trainer):
@@ -69,13 +70,13 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     self._answering: Retriever  # which proposes nothing
     self._model_dir = summary_dir
     self._publish_every = publish_every
-    directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
+    directory = os.path.join(summary_dir, CHECKPOINTS)
     self._published: orbax_files.Checkpointer | None
     self._published = orbax_files.Checkpointer(directory, keep=keep_published)
     self.run = orbax_files.run_of(directory)
     self._host_step = int(self.train_state.step)
     if self._host_step == 0:
-      self._take_up_warm_starts()
+      self._take_up_starts()
     if self._published.latest_step() is None:
       # The index builder builds the first generation from it.
       self._publish(self._published)
@@ -146,13 +147,12 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     params = flax.core.unfreeze(self.train_state.params)
     published.save(self._host_step, {"params": params}, input={}, metadata=self.metadata())
 
-  def _take_up_warm_starts(self) -> None:
+  def _take_up_starts(self) -> None:
     params = flax.core.unfreeze(self.train_state.params)
     abstract = jax.tree.map(
       lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), params
     )
-    for warm_start in self._model.warm_starts:
-      params = training_run.warm_started(params, abstract, warm_start)
+    params = begun(params, abstract, self._model.starts)
     self.train_state = self.train_state.replace_params(flax.core.freeze(params))
 
   def _open(self) -> RetrievedBatches:

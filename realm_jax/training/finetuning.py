@@ -22,9 +22,9 @@ from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training import evaluation
 from realm_jax.training.examples import QuestionData
 from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.starts import Start, Starts, sources
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
-from realm_jax.training.training_run import WarmStart
 
 _RETRIEVED = 20  # passages retrieved to measure recall
 _SHOWN_PASSAGES = 5
@@ -44,7 +44,7 @@ class StartingPoint:
   dual_encoder: EncoderConfig
   span_reader: SpanReaderConfig
   passage_length: int
-  warm_starts: tuple[WarmStart, ...]
+  starts: tuple[Start, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,11 +67,13 @@ class StartConfig(choices.Checked):
   temperature: choices.Positive | None = None
   dropout_rate: choices.Rate | None = None
 
-  def find(self, *, retriever: str, reader: str) -> StartingPoint:
-    """Returns the starting point from the newest checkpoints of two directories.
+  def find(self, given: Starts) -> StartingPoint:
+    """Returns the starting point from the newest checkpoints of one directory or two.
 
     They may be of different runs, as in REALM's ablation (Guu et al. 2020, table 2).
     """
+    of_parts = sources(given, parts=("dual_encoder", "span_reader"))
+    retriever, reader = of_parts["dual_encoder"], of_parts["span_reader"]
     description = saved_models.load(retriever).description
     dual_encoder = self._with_dropout(description.dual_encoder)
     if self.temperature is not None:
@@ -86,7 +88,7 @@ class StartConfig(choices.Checked):
       dual_encoder=dual_encoder,
       span_reader=span_reader,
       passage_length=description.passage_length,
-      warm_starts=(WarmStart(retriever, parts), WarmStart(reader, [reader_part])),
+      starts=(Start(retriever, parts), Start(reader, [reader_part])),
     )
 
   def _reader(
@@ -136,7 +138,7 @@ class Finetuning(TrainingConfig):
 
   Attributes:
     data: The questions and how they are batched; the original takes one per step.
-    start: How the model is built from the initial checkpoints.
+    model: How the model is built from the initial checkpoints.
     beam: How many passages are retrieved and read.
     refresh: How new generations are followed if the passage encoder is trained.
     generation: Index generation to stay with. None uses the newest and, if the passage encoder is
@@ -147,7 +149,7 @@ class Finetuning(TrainingConfig):
   run: RunConfig = RunConfig(num_steps=160_000)
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-5)
   data: QuestionData = QuestionData()
-  start: StartConfig = StartConfig()
+  model: StartConfig = StartConfig()
   beam: BeamConfig = BeamConfig()
   refresh: RefreshConfig = RefreshConfig()
   generation: choices.CountOrZero | None = None
@@ -157,7 +159,7 @@ class Finetuning(TrainingConfig):
   @property
   def frozen(self) -> bool:
     """Whether the passage encoder, and therefore the index, is frozen."""
-    return self.start.passage_encoder == "frozen"
+    return self.model.passage_encoder == "frozen"
 
   def check_reachable(self) -> None:
     """Checks that an index that follows can be recent enough; see `RefreshConfig`."""

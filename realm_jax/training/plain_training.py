@@ -5,7 +5,7 @@ Each is a configuration, its model and loss.
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,10 @@ from realm_jax.objectives.objective import Objective
 from realm_jax.training.batch_sources import PlainBatches
 from realm_jax.training.examples import DataConfig, Examples, MaskedQueryData, PairData
 from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.starts import Starts, read
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import TrainingConfig
-from realm_jax.training.training_run import TrainingRun, WarmStart
+from realm_jax.training.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
   """
 
   data: DataConfig
+  parts: ClassVar[tuple[str, ...]]
 
   @abc.abstractmethod
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
@@ -53,10 +55,11 @@ class PlainTraining(TrainingConfig, abc.ABC):
     *,
     passages: str,
     prepared: str | None = None,
-    warm_starts: Sequence[WarmStart],
+    start: Starts,
   ) -> None:
     """Trains in a working directory, on examples from a corpus or prepared from it."""
-    store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+    starts = read(start, parts=self.parts)
+    store = open_corpus(passages, starts=[start.checkpoints for start in starts])
     source = passages if prepared is None else prepared
     examples = Examples(data=self.data, source=source, vocabulary=store.vocabulary_directory)
     description = self.describe(store)
@@ -67,7 +70,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
       config=self,
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
-      warm_starts=warm_starts,
+      starts=starts,
     )
     with run:
       run.keep(store.vocabulary)
@@ -89,6 +92,7 @@ class ContrastiveTraining(PlainTraining):
   data: PairData = PairData()
   dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
   objective: Objective = Contrastive()
+  parts = ("dual_encoder",)
 
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
@@ -137,6 +141,7 @@ class MaskedLmTraining(PlainTraining):
   )
   bert: BertConfig = BertConfig()
   objective: Objective = MaskedLm()
+  parts = ("knowledge_augmented_encoder",)
 
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(

@@ -25,7 +25,7 @@ from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
 
-_PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
+PARTS = _PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import flax.traverse_util
-import jax.numpy as jnp
-
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.opening import PublishedGenerations
 from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
@@ -24,27 +21,11 @@ from realm_jax.training import alarms, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
 from realm_jax.training.metric_writers import MetricWriter, SwapLog
+from realm_jax.training.starts import Start, begun
 from realm_jax.training.train_program import TrainProgram, TrainState
 from realm_jax.training.training_config import TrainingConfig
 
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
-
-
-@dataclasses.dataclass(frozen=True)
-class WarmStart:
-  """Initial parameters from a checkpoint.
-
-  Attributes:
-    checkpoints: Directory of checkpoints; the newest is used.
-    parts: Pairs of a path in this model's parameters and one in the checkpoint's, joined by "/".
-  """
-
-  checkpoints: str
-  parts: Sequence[tuple[str, str]]
-
-  def __post_init__(self):
-    if not self.parts:
-      raise ValueError(f"nothing is taken from {self.checkpoints}: WarmStart.parts is empty")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +76,7 @@ class TrainingRun:
     config: TrainingConfig,
     description,
     batch_settings: Mapping,
-    warm_starts: Sequence[WarmStart] = (),
+    starts: Sequence[Start] = (),
     min_entropy: float = MIN_ENTROPY,
   ):
     self.workdir, self._config, self._description = workdir, config.run, description
@@ -114,7 +95,7 @@ class TrainingRun:
       )
       self._open(program, config, batch_settings)
       if self.resumed is None:
-        self.state = _new_state(program, warm_starts)
+        self.state = _new_state(program, starts)
       self._check_finite()
       self.logs, self._mirror = workdir, None
       if processes.is_first() and object_store.is_remote(workdir):
@@ -401,44 +382,8 @@ class TrainingRun:
     self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
 
 
-def _new_state(program: TrainProgram, warm_starts: Sequence[WarmStart]) -> TrainState:
+def _new_state(program: TrainProgram, starts: Sequence[Start]) -> TrainState:
   """Returns the state of step 0 with what comes from other checkpoints."""
-  _check_none_is_overwritten(warm_starts)
-  state, abstract = program.new_state(), program.abstract_state.params
-  params = state.params
-  for warm_start in warm_starts:
-    params = warm_started(params, abstract, warm_start)
+  state = program.new_state()
+  params = begun(state.params, program.abstract_state.params, starts)
   return dataclasses.replace(state, params=params)
-
-
-def _check_none_is_overwritten(warm_starts: Sequence[WarmStart]) -> None:
-  """Checks that no part is taken from two checkpoints; only the last would count."""
-  given: list[tuple[str, str]] = []
-  for start in warm_starts:
-    for part, _ in start.parts:
-      for before, source in given:
-        if before == part or before.startswith(f"{part}/"):
-          raise ValueError(
-            f"{before} would be taken from {source} and then again from {start.checkpoints}; "
-            "give one of the two"
-          )
-    given += [(part, start.checkpoints) for part, _ in start.parts]
-
-
-def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:
-  """Replaces parts of the parameters with those of a checkpoint."""
-  path = orbax_files.resolve(warm_start.checkpoints)
-  flat = flax.traverse_util.flatten_dict(params, sep="/")
-  abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")
-  wanted = {}
-  for here, there in warm_start.parts:
-    for name in flat:
-      if name.startswith(here + "/"):
-        wanted[name] = there + name.removeprefix(here)
-  restored = orbax_files.restore_params(
-    path, flax.traverse_util.unflatten_dict({wanted[n]: abstract[n] for n in wanted}, sep="/")
-  )
-  saved: dict[str, Any] = flax.traverse_util.flatten_dict(restored, sep="/")
-  # Copies, because two places may take the same array and the state's buffers are donated.
-  flat.update({name: jnp.copy(saved[source]) for name, source in wanted.items()})
-  return flax.traverse_util.unflatten_dict(flat, sep="/")

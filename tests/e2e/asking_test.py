@@ -48,12 +48,11 @@ def tuned(world, corpus, pretrained):
     **corpus,
     workdir=str(world / "tuned_for_asking"),
     questions=str(world / "almanac" / "training_questions.jsonl"),
-    retriever=pretrained,
-    reader=pretrained,
+    start=[pretrained],
     finetuning=Finetuning(
       run=RunConfig(num_steps=0),
       data=QuestionData(query_length=32),
-      start=StartConfig(passage_encoder="trained", max_span_width=3, span_hidden_size=8),
+      model=StartConfig(passage_encoder="trained", max_span_width=3, span_hidden_size=8),
       beam=BeamConfig(beam_size=4, num_read=4, joint_length=48),
     ),
   )

@@ -48,7 +48,7 @@ FINETUNING = Finetuning(
   run=RunConfig(num_steps=2, log_every=1, checkpoint_every=100),
   optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=1, schedule="constant"),
   data=QuestionData(batch_size=8, query_length=32),
-  start=StartConfig(max_span_width=4, span_hidden_size=8),
+  model=StartConfig(max_span_width=4, span_hidden_size=8),
   beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
 )
 # What no program sees of a training, and of its run; any other setting, a new one as well, makes

@@ -32,8 +32,7 @@ def tune(world):
       "questions": str(world / "almanac" / "training_questions.jsonl"),
       "passages": str(world / "passages"),
       "index": str(world / "index"),
-      "retriever": first,
-      "reader": first,
+      "start": [first],
     }
     settings = {key: keywords.pop(key) for key in names(FINETUNING) & keywords.keys()}
     finetune(**{**places, **keywords}, finetuning=changed(FINETUNING, **settings))
@@ -149,7 +148,9 @@ def test_everything_trains_while_the_index_follows(tune, world, rows):
 @pytest.mark.usefixtures("tuned_whole")
 def test_a_start_may_be_mixed_of_two_checkpoints(tune, world):
   # The first rate of a warm-up is 0: what is saved is the start.
-  tune("tuned_mixed", num_steps=1, reader=str(world / "tuned_whole" / "checkpoints"))
+  places = {"dual_encoder": "first", "span_reader": "tuned_whole"}
+  start = [f"{world / name / 'checkpoints'}:{part}" for part, name in places.items()]
+  tune("tuned_mixed", num_steps=1, start=start)
 
   def kernel(name, *parts):
     return params_of(world / name / "checkpoints", *parts)["kernel"]
@@ -165,7 +166,7 @@ def test_a_start_may_be_mixed_of_two_checkpoints(tune, world):
 def test_an_index_of_another_passage_encoder_is_refused(tune, world, start):
   start("drawn_otherwise", num_steps=0, seed=1)
   with pytest.raises(ValueError, match="built with another passage encoder"):
-    tune("tuned_wrong", retriever=str(world / "drawn_otherwise" / "checkpoints"))
+    tune("tuned_wrong", start=[str(world / "drawn_otherwise" / "checkpoints")])
 
 
 @pytest.mark.usefixtures("tuned_whole")

@@ -18,7 +18,7 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
     f"--workdir={workdir}",
     f"--corpus={world / 'examples'}",
     f"--passages={world / 'passages'}",
-    f"--retriever_checkpoints={world / 'first' / 'checkpoints'}",
+    f"--start={world / 'first' / 'checkpoints'}:dual_encoder",
     f"--questions={world / 'almanac' / 'heldout.jsonl'}",
     "--num_steps=4",
     "--checkpoint_every=2",

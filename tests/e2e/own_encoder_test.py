@@ -95,7 +95,7 @@ def test_realm_is_pre_trained_and_fine_tuned_with_it(world, start, sources):
     "realm_of_bags",
     num_steps=2,
     dual_encoder=BAG,
-    retriever_checkpoints=sources.checkpoints,
+    start=[sources.checkpoints],
     index=sources.index,
     other_runs="accept",
   )
@@ -105,8 +105,7 @@ def test_realm_is_pre_trained_and_fine_tuned_with_it(world, start, sources):
     questions=str(world / "almanac" / "training_questions.jsonl"),
     passages=sources.passages,
     index=sources.index,
-    retriever=sources.checkpoints,
-    reader=begun,
+    start=[f"{sources.checkpoints}:dual_encoder", f"{begun}:span_reader"],
     finetuning=changed(FINETUNING, num_steps=2),
   )
   tuned = str(world / "tuned_bags" / "checkpoints")

@@ -43,8 +43,7 @@ def finetune(world):
     "questions": world / "almanac" / "training_questions.jsonl",
     "passages": world / "passages",
     "index": world / "index",
-    "retriever": first,
-    "reader": first,
+    "start": first,
   }
 
   def command(name, **keywords):

@@ -21,11 +21,9 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 from realm_jax.text.wordpieces import VOCABULARY
 from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.training_run import WarmStart
 from tests.e2e.conftest import TINY
 
 pytestmark = pytest.mark.timeout(600)
-PART = (("dual_encoder", "dual_encoder"),)
 STILL = OptimizerConfig(learning_rate=0.0, warmup_steps=0, schedule="constant")
 
 
@@ -49,8 +47,8 @@ def test_the_warm_start_of_a_dual_encoder(world, start, losses):
   checkpoints = str(world / "first" / "checkpoints")
   begun = {"num_steps": 1, "seed": 1}
   start("cold", **begun)
-  start("warm", retriever_checkpoints=checkpoints, **begun)
-  start("spelled_out", warm_starts=[WarmStart(checkpoints, PART)], **begun)
+  start("warm", start=[f"{checkpoints}:dual_encoder"], **begun)
+  start("spelled_out", start=[f"{checkpoints}:dual_encoder/tower=dual_encoder/tower"], **begun)
   assert losses("warm") == losses("spelled_out") != losses("cold")
 
 

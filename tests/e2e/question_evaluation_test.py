@@ -111,8 +111,7 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
     questions=training,
     passages=sources.passages,
     index=sources.index,
-    retriever=sources.checkpoints,
-    reader=sources.checkpoints,
+    start=[sources.checkpoints],
     finetuning=changed(FINETUNING, num_steps=1),
   )
   output = world / "evaluation"

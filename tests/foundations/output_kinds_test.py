@@ -20,9 +20,9 @@ GIN_FILES = {"demo": "demo.gin"}
 WRITTEN = {"output", "workdir"}
 WRITTEN_BY = {("build_index", "index"), ("kb create", "path")}
 READ = {
-  *("input", "vocabulary", "train", "test", "warm_start", "corpus", "passages", "answerable_from"),
+  *("input", "vocabulary", "train", "test", "corpus", "passages", "answerable_from"),
   *("checkpoints", "index", "source", "blocks", "titles", "embeddings", "examples", "eval_corpus"),
-  *("retriever_checkpoints", "questions", "retriever", "reader", "dev_questions", "config"),
+  *("questions", "start", "reader", "dev_questions", "config"),
   *("qrels", "predictions", "train_questions", "against", "second_checkpoints"),
   *("second_index", "target", "path", "texts", "encoder"),
 }

@@ -178,10 +178,10 @@ def test_a_recipe_begins_with_a_retriever_and_with_a_reader(file):
       continue
     values = settings_of(job, str(file.relative_to(ROOT)))
     head = head_of(file)
-    assert begins("dual_encoder", values, head), name
+    assert begins("dual_encoder", name, values, head), name
     # A retriever that stands still unlearns nothing beside a reader that begins at random.
     safe = not values["pretraining"].dual_encoder_learns
-    assert safe or begins("knowledge_augmented_encoder", values, head), name
+    assert safe or begins("knowledge_augmented_encoder", name, values, head), name
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)

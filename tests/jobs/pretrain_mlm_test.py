@@ -15,7 +15,6 @@ from realm_jax.training.examples import MaskedQueryData, PairData
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.plain_training import ContrastiveTraining, MaskedLmTraining
 from realm_jax.training.training_config import RunConfig
-from realm_jax.training.training_run import WarmStart
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=256, hidden_size=16, mlp_size=32, max_length=24)
@@ -51,14 +50,11 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
     losses = [json.loads(line)["loss/total"] for line in file]
   assert np.mean(losses[-10:]) < 0.7 * losses[0]
 
-  start = WarmStart(
-    str(tmp_path / "mlm" / "checkpoints"),
-    [("dual_encoder/tower/bert", "knowledge_augmented_encoder/bert")],
-  )
+  bert = "dual_encoder/tower/bert=knowledge_augmented_encoder/bert"
   train_retriever(
     workdir=str(tmp_path / "begun"),
     passages=passages,
-    warm_starts=[start],
+    start=[f"{tmp_path / 'mlm' / 'checkpoints'}:{bert}"],
     contrastive=ContrastiveTraining(
       run=RunConfig(num_steps=0),
       data=PairData(batch_size=8, query_length=24, passage_length=24),

@@ -24,7 +24,7 @@ summary = "summary.json"
 
 [list.random_span]
 "masking.MaskingConfig.unit" = "random_span"
-"pretrain.pretrain.warm_starts" = "@training_run.WarmStart()"
+"pretrain.pretrain.start" = "runs/bert"
 """
 # Writes a figure that follows from the bindings, and counts its starts; one of them fails at first.
 PROGRAM = """
@@ -69,7 +69,7 @@ def test_every_row_is_run_at_every_point_under_a_readable_name(file):
   ]
   assert units[-1].bindings == {
     "masking.MaskingConfig.unit": "'random_span'",
-    "pretrain.pretrain.warm_starts": "@training_run.WarmStart()",
+    "pretrain.pretrain.start": "'runs/bert'",
     "training_config.RunConfig.seed": "2",
   }
 

@@ -45,14 +45,14 @@ def command_line():
 
 def test_a_training_is_three_jobs_that_share_a_directory(command_line):
   command_line(
-    *TRAINING, "--warm_start=w", "--questions=q.jsonl", "--gin_file=a.gin", "--gin=SEED=3"
+    *TRAINING, "--start=w", "--start=v", "--questions=q.jsonl", "--gin_file=a.gin", "--gin=SEED=3"
   )
   [unit] = xm_launch.units()
   assert unit.jobs == {
     "pretrain": [
       *("pretrain", "--gin_file=a.gin", "--gin.SEED=3", "--workdir=gs://b/run/pretrain"),
       *("--corpus=gs://b/news", "--num_steps=7"),
-      *("--passages=gs://b/passages", "--index=gs://b/run/index", "--warm_start=w"),
+      *("--passages=gs://b/passages", "--index=gs://b/run/index", "--start=w", "--start=v"),
     ],
     "build_index": [
       *("build_index", "--gin_file=a.gin", "--gin.SEED=3", "--follow=True"),

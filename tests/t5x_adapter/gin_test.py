@@ -49,7 +49,7 @@ def test_a_training_uses_all_its_macros_and_says_how_to_run_it(file):
 @pytest.mark.parametrize("file", RUNS)
 def test_a_pretraining_begins_with_a_reader_that_can_read(file):
   gin.parse_config_file(file)
-  assert "PretrainingModel.warm_starts" in gin.config_str()
+  assert "PretrainingModel.start" in gin.config_str()
 
 
 @pytest.mark.timeout(600)
@@ -68,7 +68,7 @@ def test_a_training_from_the_command_line(world, alongside):
     "EVAL_STEPS": 1,
     "partitioning.PjitPartitioner.model_parallel_submesh": (1, 2, 1, 1),
     "STATS_PERIOD": 2,
-    "models.PretrainingModel.warm_starts": (),
+    "models.PretrainingModel.start": (),
     "optimizer.OptimizerConfig.warmup_steps": 0,
   }
   command = [

@@ -26,14 +26,9 @@ from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.tasks import salient_span_masking
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import learning_rate_schedule
-from realm_jax.training.training_run import WarmStart
 
 pytestmark = pytest.mark.timeout(600)
 
-BOTH = (
-  ("dual_encoder", "dual_encoder"),
-  ("knowledge_augmented_encoder", "knowledge_augmented_encoder"),
-)
 LENGTHS = {"query": 32, "mlm_positions": 3, "mlm_targets": 3}
 
 
@@ -111,13 +106,12 @@ def pretrain_under_t5x(world, train, model_settings, optimizer_settings):
 
   def run(name, *, total_steps):
     index = str(world / f"{name}_index")
-    first = WarmStart(str(world / "first" / "checkpoints"), BOTH)
     return train(
       name,
       model=PretrainingModel(
         RealmOptimizer(optimizer_settings, num_steps=100),
         passages=passages,
-        warm_starts=[first],
+        start=[str(world / "first" / "checkpoints")],
         **model_settings,
       ),
       task=masked("training"),
@@ -190,7 +184,7 @@ def test_the_losses_are_those_of_our_own_trainer(
 ):
   passages = str(world / "passages")
   first = str(world / "first" / "checkpoints")
-  pretrain_ourselves("own", num_steps=5, warm_start=first)
+  pretrain_ourselves("own", num_steps=5, start=[first])
   ours = own_losses(world / "own")
   assert whole[5] == pytest.approx(np.mean(ours), abs=1e-5)
   first = train(
@@ -198,7 +192,7 @@ def test_the_losses_are_those_of_our_own_trainer(
     model=PretrainingModel(
       RealmOptimizer(optimizer_settings, num_steps=100),
       passages=passages,
-      warm_starts=[WarmStart(str(world / "first" / "checkpoints"), BOTH)],
+      start=[str(world / "first" / "checkpoints")],
       **model_settings,
     ),
     task=salient_span_masking.register(

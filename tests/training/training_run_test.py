@@ -17,7 +17,7 @@ from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.training.batch_sources import PlainBatches
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.training_config import RunConfig, TrainingConfig
-from realm_jax.training.training_run import TrainingRun, WarmStart
+from realm_jax.training.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,13 +131,6 @@ def test_another_optimizer_is_named_and_nothing_is_lost(read_after, tmp_path, ot
     read_after(3, optimizer=other)
   assert orbax_files.steps(tmp_path / "run" / "checkpoints") == [2]
   assert read_after(3) == 4
-
-
-def test_a_warm_start_that_takes_nothing_is_refused():
-  with pytest.raises(
-    ValueError, match=r"nothing is taken from runs/bert: WarmStart\.parts is empty"
-  ):
-    WarmStart("runs/bert", ())
 
 
 def diverge(begun, **settings):

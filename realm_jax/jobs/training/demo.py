@@ -114,7 +114,7 @@ def demo(
     corpus=passages,
     passages=passages,
     index=untrained.index,
-    warm_start=untrained.checkpoints,
+    start=(untrained.checkpoints,),
     pretraining=reading,
   )
 
@@ -125,7 +125,7 @@ def demo(
     corpus=path("training"),
     passages=passages,
     pretraining=pretraining,
-    warm_start=path("reading", CHECKPOINTS),
+    start=(path("reading", CHECKPOINTS),),
   )
 
   say("Evaluation on facts that no training sentence mentions")

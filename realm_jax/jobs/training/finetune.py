@@ -23,6 +23,7 @@ from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.training.examples import QuestionData, question_examples
 from realm_jax.training.finetuning import Finetuning, QuestionEvaluation
+from realm_jax.training.starts import Starts
 from realm_jax.training.training_run import Evaluation, TrainingRun
 
 
@@ -33,8 +34,7 @@ def finetune(
   examples: str | None = None,
   passages: str,
   index: str,
-  retriever: str,
-  reader: str,
+  start: Starts,
   dev_questions: str | None = None,
   finetuning: Finetuning = Finetuning(),
 ) -> None:
@@ -49,9 +49,9 @@ def finetune(
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
     index: Directory of the index generations, from `realm build_index` with the retriever's
       checkpoint or, if the passage encoder is trained, following this run's checkpoints.
-    retriever: Checkpoints to take the dual encoder from.
-    reader: Checkpoints to take the span reader from: their span reader if they have one, else their
-      knowledge-augmented encoder, else the BERT of their dual encoder.
+    start: Checkpoints of the dual encoder and the span reader; or CHECKPOINTS:dual_encoder and, in
+      another flag, CHECKPOINTS:span_reader. It begins with their span reader if they have one, else
+      with their knowledge-augmented encoder, else with the BERT of their dual encoder.
     dev_questions: Questions to evaluate on during training; None disables evaluation.
     finetuning: The configuration of the training.
 
@@ -64,10 +64,10 @@ def finetune(
       f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions need a "
       "single process: omit them, and run `realm evaluate` on the checkpoints"
     )
-  store = open_corpus(passages, warm_starts=[retriever, reader])
-  start = finetuning.start.find(retriever=retriever, reader=reader)
+  begun = finetuning.model.find(start)
+  store = open_corpus(passages, starts=[each.checkpoints for each in begun.starts])
   finetuning.check_reachable()
-  description = finetuning.describe(store, start)
+  description = finetuning.describe(store, begun)
   description.check_sizes(store.vocabulary)
   train_questions = read_questions(questions)
   made = question_examples(
@@ -78,9 +78,9 @@ def finetune(
   )
   features = made.streams(seed=finetuning.run.seed)
   matcher = _labels(train_questions, questions, examples, store=store, data=finetuning.data)
-  warn_of_wide_answers(train_questions, matcher, max_span_width=start.span_reader.max_span_width)
-  encoder = start.dual_encoder
-  model = OpenQaModel(encoder, start.span_reader)
+  warn_of_wide_answers(train_questions, matcher, max_span_width=begun.span_reader.max_span_width)
+  encoder = begun.dual_encoder
+  model = OpenQaModel(encoder, begun.span_reader)
   with contextlib.ExitStack() as stack:
     run = stack.enter_context(
       TrainingRun(
@@ -89,7 +89,7 @@ def finetune(
         config=finetuning,
         description=description,
         batch_settings=made.batch_settings(seed=finetuning.run.seed),
-        warm_starts=start.warm_starts,
+        starts=begun.starts,
       )
     )
     run.keep(store.vocabulary)
@@ -108,9 +108,9 @@ def finetune(
       loaded=refresher.current,
       store=store,
       config=finetuning.beam,
-      max_span_width=start.span_reader.max_span_width,
+      max_span_width=begun.span_reader.max_span_width,
       matcher=matcher,
-      fresh_passage_length=None if finetuning.frozen else start.passage_length,
+      fresh_passage_length=None if finetuning.frozen else begun.passage_length,
     )
     source = run.retrieved_batches(
       features,
@@ -126,7 +126,7 @@ def finetune(
         model=question_model(description, params={}, put_on_devices=run.put_on_devices),
         store=store,
         loaded=lambda: refresher.current,
-        passage_length=start.passage_length,
+        passage_length=begun.passage_length,
         batch_size=finetuning.data.batch_size,
       )
       best = BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric, measured_on=dev.digest)

@@ -8,6 +8,7 @@ from realm_jax.index import generations
 from realm_jax.launching import device_shares
 from realm_jax.launching.supervisor import Process, realm_command, supervise, training_jobs
 from realm_jax.training.pretraining import Pretraining
+from realm_jax.training.starts import Starts
 
 
 def launch_local(
@@ -16,8 +17,7 @@ def launch_local(
   corpus: str,
   passages: str,
   pretraining: Pretraining = Pretraining(),
-  retriever_checkpoints: str | None = None,
-  warm_start: str | None = None,
+  start: Starts = (),
   questions: str | None = None,
   builder_devices: str | None = None,
   config: str | None = None,
@@ -33,8 +33,7 @@ def launch_local(
     corpus: Directory of the training corpus.
     passages: Directory of the knowledge corpus.
     pretraining: The configuration of the pre-training.
-    retriever_checkpoints: See `realm pretrain`.
-    warm_start: See `realm pretrain`.
+    start: See `realm pretrain`.
     questions: Questions to evaluate the last checkpoint and generation on; None skips evaluation.
     builder_devices: Devices of the index builder: "cpu", or numbers of GPUs such as "6,7", which
       the trainer then does not use. None uses the last of several GPUs, or part of the memory of
@@ -55,8 +54,7 @@ def launch_local(
     corpus=corpus,
     passages=passages,
     num_steps=num_steps,
-    retriever_checkpoints=retriever_checkpoints,
-    warm_start=warm_start,
+    start=start,
     questions=questions,
   )
   trainer, builder = jobs["pretrain"], jobs["build_index"]

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 from absl import logging
@@ -20,8 +20,9 @@ from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.training.evaluation import FixedEvaluation, retrieved_samples
 from realm_jax.training.examples import Examples
-from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.training_run import Evaluation, TrainingRun, WarmStart
+from realm_jax.training.pretraining import PARTS, Pretraining
+from realm_jax.training.starts import Starts, read
+from realm_jax.training.training_run import Evaluation, TrainingRun
 
 
 def pretrain(
@@ -31,9 +32,7 @@ def pretrain(
   passages: str,
   index: str,
   pretraining: Pretraining = Pretraining(),
-  retriever_checkpoints: str | None = None,
-  warm_start: str | None = None,
-  warm_starts: Sequence[WarmStart] = (),
+  start: Starts = (),
   eval_corpus: str | None = None,
 ) -> None:
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
@@ -45,10 +44,8 @@ def pretrain(
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
     index: Directory of the index generations, from `realm build_index`.
     pretraining: The configuration of the training.
-    retriever_checkpoints: Checkpoints of `realm train_retriever`, from which a new run takes the
-      dual encoder.
-    warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
-    warm_starts: Checkpoints that a new run takes parts of its parameters from.
+    start: Checkpoints that a new run takes parameters from: CHECKPOINTS for all parts that they
+      have, or CHECKPOINTS:dual_encoder; the flag may be repeated.
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
       evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
       with the lowest loss on it, which may be the warm start.
@@ -64,12 +61,8 @@ def pretrain(
       "the objective has a Contrastive term, but a pre-training has no pairs; `realm "
       "train_retriever` learns from pairs, and a loop of your own from both"
     )
-  starts = [
-    *warm_starts,
-    *_parts(retriever_checkpoints, "dual_encoder"),
-    *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
-  ]
-  store = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
+  starts = read(start, parts=PARTS)
+  store = open_corpus(passages, starts=[start.checkpoints for start in starts])
   pretraining.check_reachable()
   description = pretraining.describe(store)
   description.check_sizes(store.vocabulary)
@@ -85,7 +78,7 @@ def pretrain(
     config=pretraining,
     description=description,
     batch_settings=batch_settings,
-    warm_starts=starts,
+    starts=starts,
     min_entropy=pretraining.min_entropy,
   ) as run:
     run.save_start()
@@ -203,12 +196,6 @@ def _best(best: BestCheckpoint) -> str:
   return f"; the best is {figure}"
 
 
-def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
-  if checkpoints is None:
-    return []
-  return [WarmStart(checkpoints, [(part, part) for part in parts])]
-
-
 def _warn_of_what_cannot_learn(pretraining: Pretraining, started: Collection[str]) -> None:
   if not pretraining.dual_encoder_learns:
     return
@@ -217,7 +204,7 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, started: Collection[str
   if "dual_encoder" not in started and at_random and pretraining.run.num_steps:
     logging.warning(
       "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
-      "give --retriever_checkpoints of `realm train_retriever`"
+      "give --start=CHECKPOINTS of `realm train_retriever`"
     )
   encoder = pretraining.model.dual_encoder
   if encoder.unit_length and encoder.temperature == 1.0:
@@ -228,6 +215,6 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, started: Collection[str
   if "knowledge_augmented_encoder" not in started:
     logging.warning(
       "the reader starts from random weights: a reader that cannot read makes the dual encoder "
-      "unlearn its warm start; give --warm_start of a reader that was trained with "
+      "unlearn what it starts with; give --start=CHECKPOINTS of a reader that was trained with "
       "--frozen_parts=dual_encoder first"
     )

@@ -1,9 +1,7 @@
 """Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
-from collections.abc import Sequence
-
 from realm_jax.training.plain_training import ContrastiveTraining
-from realm_jax.training.training_run import WarmStart
+from realm_jax.training.starts import Starts
 
 
 def train_retriever(
@@ -11,7 +9,7 @@ def train_retriever(
   workdir: str,
   passages: str,
   examples: str | None = None,
-  warm_starts: Sequence[WarmStart] = (),
+  start: Starts = (),
   contrastive: ContrastiveTraining = ContrastiveTraining(),
 ) -> None:
   """Trains with the softmax over the passages of the whole batch and writes checkpoints.
@@ -21,7 +19,7 @@ def train_retriever(
     passages: Directory of a prepared corpus.
     examples: Directory of pairs from `realm prepare_examples`, which need no TensorFlow; None
       makes pairs while training.
-    warm_starts: Checkpoints to take parameters from; all others start from random weights.
+    start: Checkpoints to take parameters from, see docs/checkpoints.md; all others start at random.
     contrastive: The configuration of the training.
   """
-  contrastive.train(workdir, passages=passages, prepared=examples, warm_starts=warm_starts)
+  contrastive.train(workdir, passages=passages, prepared=examples, start=start)

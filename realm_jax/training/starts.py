@@ -1,0 +1,128 @@
+"""Where a new run takes its parameters from: checkpoints, and which of their parts."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
+
+import flax.traverse_util
+import jax.numpy as jnp
+
+from realm_jax.checkpoints import orbax_files
+from realm_jax.foundations import choices
+
+# As a job takes them: each in a flag of its own, because a directory may have commas.
+Starts = Annotated[Sequence[str], choices.WHOLE]
+_PART = r"[A-Za-z_]\w*(?:/\w+)*"
+_TEXT = re.compile(rf"(.+?)(?::({_PART})(?:=({_PART}))?)?", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """Initial parameters from a checkpoint.
+
+  Attributes:
+    checkpoints: Directory of checkpoints; the newest is used.
+    parts: Pairs of a path in this model's parameters and one in the checkpoint's, joined by "/".
+  """
+
+  checkpoints: str
+  parts: Sequence[tuple[str, str]]
+
+
+def read(texts: Starts, *, parts: Sequence[str]) -> tuple[Start, ...]:
+  """Returns the starts that a job was given.
+
+  Args:
+    texts: `CHECKPOINTS` for all parts that the model and they have, `CHECKPOINTS:PART`, or
+      `CHECKPOINTS:PART=OTHER` for a part that they have under another name.
+    parts: The parts of the model.
+
+  Raises:
+    FileNotFoundError: If there is no checkpoint.
+    ValueError: If a checkpoint or the model lacks a part, or a part is given twice.
+  """
+  found = []
+  for text, directory, part, other in _split(texts, parts):
+    arrays = orbax_files.saved_arrays(orbax_files.resolve(directory))
+    saved = ["/".join(path[1:]) for path in arrays if path[0] == "params"]
+    has = dict.fromkeys(name.partition("/")[0] for name in saved)
+    taken = [(part, other or part)] if part else [(each, each) for each in parts if each in has]
+    if not taken or not any(_below(name, taken[0][1]) for name in saved):
+      wanted = f"no {other or part}" if part else f"none of {', '.join(parts)}"
+      raise ValueError(f"start={text}: the checkpoint has {wanted}, but {', '.join(has)}")
+    found.append(Start(directory, taken))
+  _check_distinct([(part, start.checkpoints) for start in found for part, _ in start.parts])
+  return tuple(found)
+
+
+def sources(texts: Starts, *, parts: Sequence[str]) -> dict[str, str]:
+  """Returns the checkpoints that each part of a model begins with, where all are needed.
+
+  Raises:
+    ValueError: If a part is unknown, missing, or given twice.
+  """
+  found = []
+  for text, directory, part, other in _split(texts, parts):
+    if other or part not in (None, *parts):
+      raise ValueError(f"start={text}: give CHECKPOINTS:PART with {' or '.join(parts)}")
+    found += [(each, directory) for each in ([part] if part else parts)]
+  _check_distinct(found)
+  if missing := [part for part in parts if part not in dict(found)]:
+    raise ValueError(f"nothing to start {missing[0]} from; give --start=CHECKPOINTS:{missing[0]}")
+  return dict(found)
+
+
+def _split(
+  texts: Starts, parts: Sequence[str]
+) -> Iterator[tuple[str, str, str | None, str | None]]:
+  """Yields each text, its directory, its part, and the part's other name."""
+  for text in [texts] if isinstance(texts, str) else texts:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+      raise ValueError("start is empty; give CHECKPOINTS or CHECKPOINTS:PART, or leave it out")
+    directory, part, other = match.groups()
+    if part and part.partition("/")[0] not in parts:
+      raise ValueError(f"start={text}: this model has no {part}, but {', '.join(parts)}")
+    yield text, directory, part, other
+
+
+def _check_distinct(given: Sequence[tuple[str, str]]) -> None:
+  """Checks that no part is given twice, or within another."""
+  for (one, source), (other, directory) in itertools.combinations(given, 2):
+    if _below(one, other) or _below(other, one):
+      raise ValueError(
+        f"{one} would be taken from {source}, and {other} from {directory}; name the part that "
+        f"each is for, such as --start={source}:{one}"
+      )
+
+
+def begun(params: dict, abstract_params: dict, starts: Iterable[Start]) -> dict:
+  """Replaces parts of the parameters with those of checkpoints."""
+  flat: dict[str, Any] = flax.traverse_util.flatten_dict(params, sep="/")
+  abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")
+  for start in starts:
+    wanted = dict(_wanted(start, [*flat]))
+    restored = orbax_files.restore_params(
+      orbax_files.resolve(start.checkpoints),
+      flax.traverse_util.unflatten_dict({wanted[n]: abstract[n] for n in wanted}, sep="/"),
+    )
+    saved: dict[str, Any] = flax.traverse_util.flatten_dict(restored, sep="/")
+    # Copies, because two places may take the same array and the state's buffers are donated.
+    flat.update({name: jnp.copy(saved[source]) for name, source in wanted.items()})
+  return flax.traverse_util.unflatten_dict(flat, sep="/")
+
+
+def _wanted(start: Start, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+  """Yields the names of parameters that a start has, here and in its checkpoint."""
+  for here, there in start.parts:
+    found = [name for name in names if _below(name, here)]
+    if "/" in here and not found:  # an encoder may be without parameters
+      raise ValueError(f"start={start.checkpoints}:{here}: this model has no {here}")
+    for name in found:
+      yield name, there + name.removeprefix(here)
+
+
+def _below(name: str, part: str) -> bool:
+  return f"{name}/".startswith(f"{part}/")

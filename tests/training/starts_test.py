@@ -1,0 +1,97 @@
+"""Starts: which parts a text names, and what is refused."""
+
+import numpy as np
+import pytest
+
+from realm_jax.checkpoints import orbax_files
+from realm_jax.training import starts
+
+DUAL, READER = PARTS = ("dual_encoder", "knowledge_augmented_encoder")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  """Checkpoints of both encoders, of a dual encoder with a colon in its name, and of a reader."""
+  root = tmp_path_factory.mktemp("starts")
+  saved = {
+    "both": {DUAL: {"tower": {"bert": np.ones(2)}}, READER: {"bert": np.full(2, 2.0)}},
+    "a:b,c": {DUAL: {"tower": {"bert": np.full(2, 3.0)}}},
+    "reader": {READER: {"bert": np.full(2, 4.0)}},
+    "answers": {"span_reader": {"bert": np.zeros(2)}},
+  }
+  for name, params in saved.items():
+    with orbax_files.Checkpointer(root / name) as checkpointer:
+      checkpointer.save(0, {"params": params}, input={}, metadata={})
+  return root
+
+
+@pytest.mark.parametrize(
+  ("given", "parts"),
+  [
+    ([], []),
+    (["both"], [[(DUAL, DUAL), (READER, READER)]]),
+    (["both:dual_encoder"], [[(DUAL, DUAL)]]),
+    (["a:b,c"], [[(DUAL, DUAL)]]),
+    (["a:b,c:dual_encoder/tower", "reader"], [[(f"{DUAL}/tower",) * 2], [(READER, READER)]]),
+    ([f"reader:dual_encoder/tower={READER}"], [[(f"{DUAL}/tower", READER)]]),
+    (
+      [f"both:{DUAL}/tower/bert", f"both:{READER}"],
+      [[(f"{DUAL}/tower/bert",) * 2], [(READER,) * 2]],
+    ),
+  ],
+)
+def test_a_text_names_a_checkpoint_and_its_parts(root, given, parts):
+  found = starts.read([f"{root}/{text}" for text in given], parts=PARTS)
+  assert [start.parts for start in found] == parts
+
+
+def test_one_text_is_no_sequence_of_letters(root):
+  assert starts.read(f"{root}/both", parts=[READER]) == (
+    starts.Start(f"{root}/both", [(READER, READER)]),
+  )
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ([""], "start is empty"),
+    (["both", "both:dual_encoder"], "dual_encoder would be taken from .*both, and dual_encoder"),
+    (["both:dual_encoder/tower", "a:b,c"], "dual_encoder/tower would be taken from .*both, and"),
+    (["answers"], f"the checkpoint has none of {DUAL}, {READER}, but span_reader"),
+    (["both:span_reader"], f"this model has no span_reader, but {DUAL}, {READER}"),
+    (["both:dual_encoder/tower/brt"], "has no dual_encoder/tower/brt, but"),
+    (["both:dual_encoder/tow"], "has no dual_encoder/tow, but"),
+    ([f"reader:dual_encoder={DUAL}"], f"has no {DUAL}, but {READER}"),
+  ],
+)
+def test_what_cannot_be_taken_or_is_given_twice_is_refused(root, given, message):
+  with pytest.raises(ValueError, match=message):
+    starts.read([text and f"{root}/{text}" for text in given], parts=PARTS)
+
+
+def test_parameters_are_those_of_the_checkpoints_and_others_stay(root):
+  params = {DUAL: {"tower": {"bert": np.zeros(2)}}, READER: {"bert": np.zeros(2)}}
+  given = starts.read(f"{root}/reader:{DUAL}/tower/bert={READER}/bert", parts=PARTS)
+  begun = starts.begun(params, params, given)
+  assert [*begun[DUAL]["tower"]["bert"]] == [4, 4] and not begun[READER]["bert"].any()
+  with pytest.raises(ValueError, match="this model has no dual_encoder/bert"):
+    starts.begun(params, params, [starts.Start(f"{root}/both", [(f"{DUAL}/bert", READER)])])
+
+
+@pytest.mark.parametrize(
+  ("given", "places"),
+  [
+    (["runs/a,b"], "runs/a,b runs/a,b"),
+    (["gs://a/b:dual_encoder", "c:span_reader"], "gs://a/b c"),
+    (["c:span_reader", "a"], "span_reader would be taken from c, and span_reader from a"),
+    (["a:dual_encoder"], "nothing to start span_reader from; give --start=CHECKPOINTS:span_reader"),
+    ([], "nothing to start dual_encoder from"),
+    (["a:span_reader/bert"], "give CHECKPOINTS:PART with dual_encoder or span_reader"),
+  ],
+)
+def test_each_part_of_a_model_for_questions_has_one_source(given, places):
+  try:
+    found = " ".join(starts.sources(given, parts=("dual_encoder", "span_reader")).values())
+  except ValueError as error:
+    found = str(error)
+  assert places in found

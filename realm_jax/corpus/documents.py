@@ -5,6 +5,7 @@ import datetime
 import decimal
 import json
 import numbers
+import os
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ import numpy as np
 from realm_jax.corpus.passage_store import passage_uid
 
 _NAMED = 20
-_OWN_FIELDS = ("id", "_id", "title", "text")
 _LARGEST = 2**53  # beyond which some readers of JSON change whole numbers
+_NAMES = (str, numbers.Number, datetime.date, datetime.time, np.datetime64, uuid.UUID, os.PathLike)
 _TIMES = (datetime.datetime, np.datetime64, np.timedelta64)
 
 
@@ -146,7 +147,8 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
 
   Args:
     fields: Content of the record; only `text` or `title` is required. The id may also be called
-      `_id`. What is empty counts as missing. Pairs of byte offsets in `spans` are salient spans.
+      `_id`, which is a field like others beside an `id`. What is empty counts as missing. Pairs of
+      byte offsets in `spans` are salient spans.
     default_id: Id of a document without one.
     name: File and line, row or page of the record.
 
@@ -155,12 +157,13 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
     Unicode or that JSON cannot hold.
   """
   spans = fields.get("spans")
-  fields = {str(key): value for key, value in fields.items() if not _is_empty(value)}
   try:
-    id, title = (_name(fields, key) for key in ("id", "title"))
+    fields = {str(key): value for key, value in fields.items() if not _is_empty(value)}
+    own = ("id" if "id" in fields else "_id", "title", "text")
+    id, title = (_name(fields, key) for key in own[:2])
     text = fields.get("text", "")
     if not isinstance(text, str):
-      raise ValueError(f"`text` is {text!r:.40}, not a string")
+      raise ValueError(f"`text` is {shown(text)}, not a string")
     try:
       (id + title + text).encode()
     except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, UTF-8 cannot
@@ -174,7 +177,7 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
       title=title,
       text=text.strip() if spans is None else text,
       spans=spans,
-      fields=json_values({key: value for key, value in fields.items() if key not in _OWN_FIELDS}),
+      fields=json_values({key: value for key, value in fields.items() if key not in own}),
     )
   except ValueError as error:
     return BadRecord(kind="broken_records", name=name, reason=str(error))
@@ -182,9 +185,11 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
 
 def _name(fields: Mapping[str, Any], key: str) -> str:
   """Returns an id or a title, which may be a number or a date."""
-  value = fields.get(key, fields.get("_id", "") if key == "id" else "")
-  if isinstance(value, (list, tuple, Mapping, bytes)):
-    raise ValueError(f"`{key}` is {value!r:.40}, not a string")
+  value = fields.get(key, "")
+  if isinstance(value, Mapping) and [*value] == ["$oid"]:  # as MongoDB exports its ids
+    value = value["$oid"]
+  if not isinstance(value, _NAMES):
+    raise ValueError(f"`{key}` is {shown(value)}, not a string")
   return str(value)
 
 
@@ -199,7 +204,7 @@ def _pairs(spans: Any) -> tuple[tuple[int, int], ...] | None:
   try:
     return tuple((int(a), int(b)) for a, b in spans)
   except (TypeError, ValueError) as error:
-    raise ValueError(f"`spans` are {spans!r:.40}, not pairs of byte offsets") from error
+    raise ValueError(f"`spans` are {shown(spans)}, not pairs of byte offsets") from error
 
 
 def json_values(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,13 +221,21 @@ def json_values(fields: Mapping[str, Any]) -> dict[str, Any]:
       found[_text(name)] = _field(value)
     except UnicodeEncodeError as error:
       raise ValueError(
-        f"field {name!r} has half of a surrogate pair, which is not Unicode"
+        f"field {shown(name)} has half of a surrogate pair, which is not Unicode"
       ) from error
-    except (TypeError, ValueError, OverflowError) as error:
-      raise ValueError(f"field {name!r} has {value!r:.60}, which JSON cannot hold") from error
+    except (TypeError, ValueError, ArithmeticError) as error:
+      raise ValueError(f"field {shown(name)} has {shown(value)}, which JSON cannot hold") from error
     except RecursionError as error:
-      raise ValueError(f"field {name!r} is nested too deep") from error
+      raise ValueError(f"field {shown(name)} is nested too deep") from error
   return found
+
+
+def shown(value: Any) -> str:
+  """Returns the beginning of a value, as messages have it."""
+  try:
+    return f"{value!r:.60}"
+  except (ValueError, RecursionError):  # a number of thousands of digits
+    return f"a {type(value).__name__} that is too large"
 
 
 def written_number(written: str) -> int | float | None:
@@ -239,6 +252,8 @@ def written_number(written: str) -> int | float | None:
 
 def is_missing(value: Any) -> bool:
   """Returns whether a value is None, NaN, or NaT or NA of pandas."""
+  if isinstance(value, decimal.Decimal):
+    return value.is_nan()
   if isinstance(value, (numbers.Number, *_TIMES)):
     return bool(value != value)
   return value is None or type(value).__name__ == "NAType"
@@ -263,10 +278,10 @@ def _plain(value: Any) -> Any:
     return [*map(_plain, value)]
   if is_missing(value):
     return None
-  if isinstance(value, (bool, int)):
+  if isinstance(value, bool):
     return value
   if isinstance(value, numbers.Integral) and not isinstance(value, np.timedelta64):
-    return int(value)
+    return json.loads(json.dumps(int(value)))  # which has a bound of digits
   if isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64):
     return json.loads(json.dumps(float(value), allow_nan=False))
   return _plain(_simpler(value))
@@ -286,6 +301,10 @@ def _simpler(value: Any) -> Any:
     return str(value)
   if isinstance(value, (np.ndarray, np.generic)) and value.dtype.str.endswith("[ns]"):
     value = value.astype(f"{value.dtype.kind}8[us]")  # which do not become whole numbers
+  if isinstance(value, np.datetime64) and isinstance(value.tolist(), int):
+    return str(value)  # of a year that Python does not have
+  if isinstance(value, memoryview):
+    raise TypeError("bytes")
   for method in ("total_seconds", "isoformat", "tolist"):
     if hasattr(value, method):
       return getattr(value, method)()

@@ -223,23 +223,36 @@ def _parquet_rows(content: BinaryIO, file: InputFile) -> Iterator[Record]:
   schema = table.schema_arrow
   if not {"text", "title"} & {*schema.names}:
     raise ValueError(f"{file.shown} has the columns {', '.join(schema.names)} and no `text`")
+  if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
+    raise ValueError(f"{file.shown} has several columns {twice!r}")
   for field in schema:
     if field.name in _TEXTS and pyarrow.types.is_nested(field.type):
       raise ValueError(f"{file.shown} has {field.type} in its column `{field.name}`, not text")
-  row = 0
-  for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=_readable(table.schema)):
-    columns = [
-      _column_values(_as_text(column) if name in _TEXTS else column)
-      for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    for cells in zip(*columns, strict=True):
-      name = f"{file.shown}:row {row}"
-      if any(isinstance(cell, UnicodeDecodeError) for cell in cells):
-        yield BadRecord(kind="broken_records", name=name, reason=NOT_UTF8)
-      else:
-        fields = dict(zip(batch.schema.names, cells, strict=True))
-        yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
-      row += 1
+  batches = table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=_readable(table.schema))
+  rows = itertools.chain.from_iterable(map(arrow_rows, batches))
+  for row, fields in enumerate(rows):
+    name = f"{file.shown}:row {row}"
+    if isinstance(fields, str):
+      yield BadRecord(kind="broken_records", name=name, reason=fields)
+    else:
+      yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
+
+
+def arrow_rows(batch) -> Iterator[dict[str, Any] | str]:
+  """Yields the rows of a batch of Arrow, or what is wrong with one; ids and titles are texts."""
+  names = batch.schema.names
+  columns = [
+    _column_values(_as_text(column) if name in _TEXTS else column)
+    for name, column in zip(names, batch.columns, strict=True)
+  ]
+  for cells in zip(*columns, strict=True):
+    wrong = next((pair for pair in enumerate(cells) if isinstance(pair[1], Exception)), None)
+    if wrong is None:
+      yield dict(zip(names, cells, strict=True))
+    elif isinstance(wrong[1], UnicodeDecodeError):
+      yield NOT_UTF8
+    else:
+      yield f"`{names[wrong[0]]}` has a value that Python cannot hold ({wrong[1]})"
 
 
 def _readable(schema) -> list[str]:
@@ -264,10 +277,11 @@ def _as_text(column):
 
 
 def _column_values(column) -> list[Any]:
-  """Returns the values of a column, of which pyarrow would refuse all for one that is no UTF-8."""
+  """Returns the values of a column, or an error in the place of each that Python cannot hold, for
+  which pyarrow would refuse all."""
   try:
     values = column.to_pylist()
-  except UnicodeDecodeError:
+  except (ValueError, OverflowError):  # no UTF-8, or a time outside the years 1 to 9999
     return [*map(_scalar, column)]
   return [*map(_scalar, column)] if any(isinstance(v, bytes) for v in values) else values
 
@@ -276,5 +290,5 @@ def _scalar(scalar) -> Any:
   try:
     value = scalar.as_py()
     return value.decode() if isinstance(value, bytes) else value
-  except UnicodeDecodeError as error:
+  except (ValueError, OverflowError) as error:
     return error

@@ -6,3 +6,4 @@ machine.
 
 FRONT_MATTER = 2**15  # characters; what is longer is text
 FRONT_MATTER_VALUES = 10_000  # which references may multiply
+REPEATED_TITLE = 1_000  # characters that are searched with each passage of a document

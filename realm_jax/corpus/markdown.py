@@ -10,7 +10,7 @@ from markdown_it.token import Token
 from realm_jax.corpus import front_matter, html_text
 from realm_jax.corpus.html_text import Piece
 
-_OWN = ("id", "_id", "text", "spans")  # which the file has by itself
+_OWN = ("id", "text", "spans")  # which the file has by itself
 _MOST_NESTED = 100
 
 

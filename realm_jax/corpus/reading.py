@@ -184,7 +184,7 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
     if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
       title, body = os.path.splitext(os.path.basename(file.id))[0], text
     text = body
-  record = {**fields, "title": title, "text": text}
+  record = {**fields, "id": file.id, "title": title, "text": text}
   yield make_record(record, default_id=file.id, name=file.shown)
 
 

@@ -2,6 +2,7 @@ import datetime
 import decimal
 import gzip
 import json
+import pathlib
 import random
 import re
 import uuid
@@ -135,6 +136,7 @@ VALUES = [
   (datetime.timedelta(minutes=1), 60.0),
   (np.datetime64("2021-05-01"), "2021-05-01"),
   (np.datetime64("2021-05-01T12:00", "ns"), "2021-05-01T12:00:00"),
+  (np.datetime64("20000-01-01"), "20000-01-01"),
   (np.timedelta64(2, "s"), 2.0),
   (pd.Timestamp("2021-05-01"), "2021-05-01T00:00:00"),
   (pd.Timedelta("1min"), 60.0),
@@ -158,7 +160,7 @@ def test_values_of_any_library_are_those_of_json(value, expected):
 @pytest.mark.parametrize(
   "value",
   [None, "", [], {}, float("nan"), np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT")]
-  + [np.timedelta64("NaT"), decimal.Decimal("NaN"), ()],
+  + [np.timedelta64("NaT"), decimal.Decimal("NaN"), decimal.Decimal("sNaN"), ()],
   ids=repr,
 )
 @pytest.mark.parametrize("name", ["f", "title", "spans", "_id"])
@@ -171,11 +173,40 @@ def test_a_missing_value_is_no_field(value, name):
 
 
 @pytest.mark.parametrize(
-  "value", [{1}, b"a", 1j, object(), float("inf"), np.float16("-inf"), [np.inf, DAY], {(1,): 2}]
+  "value",
+  [{1}, b"a", memoryview(b"a"), 1j, object(), float("inf"), np.float16("-inf"), [np.inf, DAY]]
+  + [{(1,): 2}, 10**5000, [10**5000], decimal.Decimal("Infinity"), {"a": b"a"}],
+  ids=lambda value: type(value).__name__,
 )
 def test_what_json_cannot_hold_is_refused(value):
   with pytest.raises(ValueError, match="field 'f' has .*, which JSON cannot hold"):
     json_values({"f": value})
+
+
+@pytest.mark.parametrize(
+  ("fields", "id", "there"),
+  [
+    ({"id": 1, "_id": 2}, "1", {"_id": 2}),
+    ({"id": "", "_id": "b"}, "b", {}),
+    ({"id": None, "_id": {"$oid": "5f1e"}}, "5f1e", {}),
+    ({"id": "a", "_id": {"$oid": "5f1e"}}, "a", {"_id": {"$oid": "5f1e"}}),
+    ({"_id": np.int64(7)}, "7", {}),
+    ({"id": decimal.Decimal("1.10")}, "1.10", {}),
+    ({"id": uuid.UUID(int=1)}, "00000000-0000-0000-0000-000000000001", {}),
+    ({"id": pathlib.Path("a/b")}, "a/b", {}),
+    ({"id": DAY}, "2021-05-01", {}),
+  ],
+)
+def test_an_id_may_be_called_otherwise_and_be_a_number_or_a_date(fields, id, there):
+  document = make_record({"text": "An oak.", **fields}, default_id="x", name="record 0")
+  assert (document.id, document.fields) == (id, there)
+
+
+@pytest.mark.parametrize("value", [b"a", bytearray(b"a"), ["a"], {"a": 1}, {1}, object()], ids=str)
+@pytest.mark.parametrize("name", ["id", "_id", "title", "text"])
+def test_what_is_no_name_and_no_text_is_refused(name, value):
+  bad = make_record({"text": "An oak.", name: value}, default_id="x", name="record 0")
+  assert bad.kind == "broken_records" and f"`{name}` is " in bad.reason
 
 
 @pytest.mark.parametrize("max_newest", [1000, 7, 1])

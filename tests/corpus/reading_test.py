@@ -276,7 +276,8 @@ def parquet() -> Any:
   import pyarrow.parquet
 
   def write(path, columns):
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    table = columns if isinstance(columns, pyarrow.Table) else pyarrow.table(columns)
+    pyarrow.parquet.write_table(table, path)
     return list(DocumentReader(found(path)))
 
   write.array = pyarrow.array
@@ -328,11 +329,36 @@ def test_values_of_parquet_are_those_of_json(tmp_path, parquet):
   assert parquet(tmp_path / "a.parquet", columns)[0].spans == ((0, 3),)
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "zone", "date", "duration", "list", "struct"])
+def test_a_time_that_python_does_not_have_spoils_one_row_of_parquet(tmp_path, parquet, kind):
+  pyarrow = pytest.importorskip("pyarrow")
+  seconds = pyarrow.timestamp("s")
+  value, of_kind = {
+    "timestamp": (10**15, seconds),
+    "zone": (10**15, pyarrow.timestamp("s", "UTC")),
+    "date": (-(10**6), pyarrow.date32()),
+    "duration": (10**15, pyarrow.duration("s")),
+    "list": ([0, 10**15], pyarrow.list_(seconds)),
+    "struct": ({"t": 10**15}, pyarrow.struct({"t": seconds})),
+  }[kind]
+  columns = {"text": ["One.", "Two."], "t": pyarrow.array([None, value], of_kind)}
+  first, bad = parquet(tmp_path / "a.parquet", columns)
+  assert first == Document(id="a.parquet:0", title="", text="One.")
+  assert bad == BadRecord(kind="broken_records", name=f"{tmp_path / 'a.parquet'}:row 1")
+  assert "`t` has a value that Python cannot hold" in bad.reason
+
+
 @pytest.mark.parametrize("column", ["id", "title", "text"])
 @pytest.mark.parametrize("value", [["One."], {"a": "One."}])
 def test_a_column_of_parquet_that_is_no_text_is_named(tmp_path, parquet, column, value):
   (bad,) = parquet(tmp_path / "a.parquet", {"text": ["One."], column: [value]})
   assert re.search(rf"a\.parquet has \w+<.*> in its column `{column}`", bad.reason)
+
+
+def test_two_columns_of_one_name_are_named(tmp_path, parquet):
+  pyarrow = pytest.importorskip("pyarrow")
+  (bad,) = parquet(tmp_path / "a.parquet", pyarrow.table([["a"], ["b"]], names=["text", "text"]))
+  assert "a.parquet has several columns 'text'" in bad.reason
 
 
 @pytest.mark.parametrize("kind", ["nested", "bytes"])

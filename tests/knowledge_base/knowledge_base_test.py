@@ -294,6 +294,53 @@ def test_the_rows_of_a_data_frame_are_documents(tmp_path, library):
   assert {*base.search("moss fern")} == {*base.search("fern moss")}, "hits are hashable"
 
 
+def test_a_frame_that_is_no_table_of_records_is_refused_and_a_lazy_one_is_read(base):
+  pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+  twice = pandas.DataFrame([["e", "Elm.", "Elm!"]], columns=["id", "text", "text"])
+  with pytest.raises(ValueError, match="several columns 'text'"):
+    base.add(twice)
+  times = pyarrow.array([0, 10**15], pyarrow.timestamp("s"))
+  table = pyarrow.table({"id": [1, 2], "text": ["Elm.", "Ash."], "t": times})
+  with pytest.raises(ValueError, match="record 1: `t` has a value that Python cannot hold"):
+    base.add(table)
+  with pytest.raises(ValueError, match="two documents have the id '1'"):
+    base.add([{"id": 1, "text": "Elm."}, {"id": "1", "text": "Elm."}])
+  for id in (None, float("nan"), pandas.NA, ""):
+    with pytest.raises(ValueError, match="record 0, 'Elm.', has no id"):
+      base.add([{"id": id, "text": "Elm."}])
+  assert len(base) == len(PLANTS)
+  assert base.add(table.slice(0, 1).to_batches()[0]).added == 1
+
+  class LazyFrame:
+    columns = ["id", "text"]
+
+    def collect(self):
+      return self
+
+    def iter_rows(self, *, named):
+      return iter([{"id": "e", "text": "Elm."}])
+
+  LazyFrame.__module__ = "polars.lazyframe.frame"
+  assert base.add(LazyFrame()).added == 1
+
+
+def test_a_long_title_costs_what_it_has_and_is_found_as_a_whole(tmp_path):
+  words = [f"w{number}" for number in range(5_000)]
+  text = " ".join(f"Sentence {number} is about moss." for number in range(2_000))
+  base = KnowledgeBase.create(tmp_path / "kb", language="en")
+  base.add([{"id": "a", "title": " ".join(words), "text": text}])
+  assert base.num_passages > 90
+  size = sum(path.stat().st_size for path in (tmp_path / "kb" / "segments").iterdir())
+  assert size < 2 * 2**20, "not the product"
+  assert base.search("w4999")[0].passage == 0
+  assert base.search("moss w3 w100", k=50)[49].score > base.search("moss w4999", k=50)[49].score
+  found = [(hit.passage, hit.score) for hit in base.search("w3 w4999 moss", k=200)]
+  base.add([{"id": "b", "text": "An oak."}])
+  base.delete("b")
+  base.compact()
+  assert [(hit.passage, hit.score) for hit in base.search("w3 w4999 moss", k=200)] == found
+
+
 def test_records_without_text_are_named(base, tmp_path):
   texts = tmp_path / "texts"
   texts.mkdir()

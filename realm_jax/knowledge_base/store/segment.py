@@ -5,12 +5,13 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import Document
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
@@ -77,7 +78,7 @@ class Segment:
     found = [recognize(f"{d.title}\n{d.text}", among=languages) for d in documents]
     passages = [cut(d, one.language) for d, one in zip(documents, found, strict=True)]
     counts = [*map(len, passages)]
-    titles = [d.title for d, count in zip(documents, counts, strict=True) for _ in range(count)]
+    titles = [*_passage_titles((document.title for document in documents), counts)]
     texts = [text for passage in passages for text in passage]
     recognized = tuple(sorted({*found}))
     sizes = [_size(d.title, of_one) for d, of_one in zip(documents, passages, strict=True)]
@@ -150,10 +151,9 @@ class Segment:
   def read_in(self, language_of: Callable[[Recognized], str]) -> "Segment":
     """Returns the same documents, with terms in other languages."""
     languages_D = np.array([*map(language_of, self.recognized)])[self.recognized_D]
-    titles = map(self.titles.__getitem__, self.documents_N.tolist())
-    texts = map(self.texts.__getitem__, range(self.num_passages))
+    titles = _passage_titles(self.titles, np.diff(self.first_passages).tolist())
     of_texts = Postings.build(
-      map(titled, titles, texts),
+      map(titled, titles, self.texts),
       languages=sorted({*languages_D.tolist()}),
       language_of=languages_D[self.documents_N].tolist(),
     )
@@ -221,9 +221,10 @@ class Segment:
     """Returns the embeddings of a document's passages by title and text."""
     if not self.has_embeddings:
       return {}
-    title, rows = self.titles[document], slice(*self.first_passages[document : document + 2])
+    rows = slice(*self.first_passages[document : document + 2].tolist())
+    titles = _passage_titles([self.titles[document]], [rows.stop - rows.start])
     texts = map(self.texts.__getitem__, range(rows.start, rows.stop))
-    return {(title, text): row_E for text, row_E in zip(texts, self.embeddings(rows), strict=True)}
+    return dict(zip(zip(titles, texts, strict=True), self.embeddings(rows), strict=True))
 
   def of_passages(self, mask_D: np.ndarray) -> np.ndarray:
     """Returns a mask over passages from one over documents."""
@@ -321,10 +322,8 @@ class Segment:
         "knowledge base is changed or compacted",
         path,
       )
-      documents_N = np.repeat(np.arange(len(titles)), np.diff(first_passages)).tolist()
-      titles_N = map(titles.__getitem__, documents_N)
-      titled_N = map(titled, titles_N, map(texts.__getitem__, range(len(texts))))
-      of_texts = Postings.build(titled_N, languages=languages)
+      titles_N = _passage_titles(titles, np.diff(first_passages).tolist())
+      of_texts = Postings.build(map(titled, titles_N, texts), languages=languages)
     else:
       of_texts = Postings(
         languages=languages, **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS}
@@ -386,6 +385,19 @@ def _totals(kind_D: np.ndarray, sizes_D: np.ndarray, count: int) -> np.ndarray:
   """Returns how many documents each kind has, and their bytes."""
   sizes = np.bincount(kind_D, weights=sizes_D, minlength=count)
   return np.stack([np.bincount(kind_D, minlength=count), sizes.astype(np.int64)])
+
+
+def _passage_titles(titles: Iterable[str], counts: Iterable[int]) -> Iterator[str]:
+  """Yields the titles of passages, of which documents have some numbers.
+
+  All of a title is searched with the first passage of its document, and no more than its beginning
+  with the others, which would otherwise cost the product of their lengths.
+  """
+  for title, count in zip(titles, counts, strict=True):
+    beginning = title[: limits.REPEATED_TITLE]
+    if len(title) > len(beginning):
+      beginning = beginning.rpartition(" ")[0] or beginning
+    yield from itertools.islice(itertools.chain([title], itertools.repeat(beginning)), count)
 
 
 def titled(title: str, text: str) -> str:

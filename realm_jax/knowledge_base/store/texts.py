@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from realm_jax.corpus import input_files, reading
+from realm_jax.corpus import formats, input_files, reading
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.store.sources import Sources
@@ -14,12 +14,6 @@ from realm_jax.knowledge_base.store.sources import Sources
 Texts = (
   str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
 )
-# How a data frame gives its rows.
-_ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
-  "pandas": lambda frame: frame.to_dict("records"),
-  "polars": lambda frame: frame.iter_rows(named=True),
-  "pyarrow": lambda table: table.to_pylist(),
-}
 
 
 class TextReader:
@@ -66,12 +60,41 @@ def _items(texts: Texts) -> Iterable[Any]:
   """Returns paths or records, which a data frame has as rows."""
   if isinstance(texts, (str, os.PathLike, Mapping)):
     return [texts]
-  for library, rows in _ROWS.items():
-    if type(texts).__module__.partition(".")[0] == library and hasattr(texts, "columns"):
-      return rows(texts)
+  library = type(texts).__module__.partition(".")[0]
+  if library in _ROWS and hasattr(type(texts), "columns"):
+    return _ROWS[library](texts)
   if not isinstance(texts, Iterable):
     raise ValueError(f"{texts!r:.60} is no text; give a path or mappings with `id` and `text`")
   return texts
+
+
+def _pandas_rows(frame: Any) -> Iterable[Mapping]:
+  if not frame.columns.is_unique:
+    raise ValueError(
+      f"the frame has several columns {frame.columns[frame.columns.duplicated()][0]!r}"
+    )
+  return frame.to_dict("records")
+
+
+def _polars_rows(frame: Any) -> Iterable[Mapping]:
+  return (frame.collect() if hasattr(frame, "collect") else frame).iter_rows(named=True)
+
+
+def _arrow_rows(table: Any) -> Iterator[Mapping]:
+  batches = table.to_batches() if hasattr(table, "to_batches") else [table]
+  rows = itertools.chain.from_iterable(map(formats.arrow_rows, batches))
+  for number, row in enumerate(rows):
+    if isinstance(row, str):
+      raise ValueError(f"record {number}: {row}")
+    yield row
+
+
+# How a data frame gives its rows.
+_ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
+  "pandas": _pandas_rows,
+  "polars": _polars_rows,
+  "pyarrow": _arrow_rows,
+}
 
 
 def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:

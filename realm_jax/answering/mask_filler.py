@@ -21,7 +21,7 @@ from realm_jax.answering.explanation import (
 )
 from realm_jax.answering.reading import Reading
 from realm_jax.corpus.edits import EditedStore, Edits
-from realm_jax.data.questions import masked_text_query
+from realm_jax.data.question_batches import masked_text_query
 from realm_jax.devices.datatypes import (
   NULL_PASSAGE_ID,
   MaskedQueries,

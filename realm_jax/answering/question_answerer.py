@@ -25,7 +25,7 @@ from realm_jax.answering.read_passages import (
 )
 from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.wordpiece_offsets import body_offsets
-from realm_jax.data.questions import question_batches
+from realm_jax.data.question_batches import question_batches
 from realm_jax.devices.datatypes import Array, Questions, SearchResults, Tokens
 from realm_jax.foundations import choices
 from realm_jax.index.fused_searcher import Hybrid

@@ -26,7 +26,8 @@ from absl import logging
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.answers import folded, joined_tokens, pattern_spans, token_spans
-from realm_jax.data.questions import Question, encode_questions
+from realm_jax.data.question_batches import encode_questions
+from realm_jax.data.questions import Question
 from realm_jax.evaluation.sequence_search import SequenceSearch, fold, required_literals
 from realm_jax.text.languages import UNSPACED
 

@@ -10,7 +10,8 @@ from realm_jax.answering.mask_filler import MaskFiller
 from realm_jax.answering.open_answerer import mask_filler
 from realm_jax.checkpoints.opening import Opened
 from realm_jax.data.answers import contains
-from realm_jax.data.questions import Question, masked_query_batches
+from realm_jax.data.question_batches import masked_query_batches
+from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.evaluation.open_qa import read_predictions
 from realm_jax.evaluation.result_card import Evaluated

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,27 +17,28 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.data.questions import Question, read_questions
+from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes, resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.encoders import models
 from realm_jax.knowledge_base.encoders.models import Encoder
 from realm_jax.knowledge_base.folder import Folder
-from realm_jax.knowledge_base.learning import feedback, search, trials, use_memory
+from realm_jax.knowledge_base.learning import feedback, search, trials
 from realm_jax.knowledge_base.learning import query_training as learning
 from realm_jax.knowledge_base.learning.adapter import Seen
 from realm_jax.knowledge_base.learning.answerability_training import learn_answerability
 from realm_jax.knowledge_base.learning.evaluation import found_answers
-from realm_jax.knowledge_base.learning.past_questions import PastQuestion, normalized
+from realm_jax.knowledge_base.learning.past_questions import PastQuestion
 from realm_jax.knowledge_base.learning.use_memory import Memory, Trial
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.commits import Ranking
 from realm_jax.knowledge_base.store.hits import Hit
 from realm_jax.knowledge_base.store.snapshot import Snapshot
+from realm_jax.knowledge_base.training_questions import key_of
 
-FEWEST, _MOST_HELD_OUT = 100, 500  # questions to train on, of which a fifth is held out
-_HELD_OUT = 5  # one of so many groups of questions
+_MOST_HELD_OUT = 500  # questions to compare by
+_HELD_OUT = 5  # one of so many groups of questions is held out
 _OFTEN = 0.05  # share of the questions, above which those for one passage are no group
 _FEWEST_ASKED = 10
 _START, _FORGETFUL = "start", "without memory"
@@ -69,24 +69,6 @@ class Candidate:
   def search(self, question: str, k: int) -> list:
     """Returns the best passages."""
     return search.hits(self.snapshot, question, k, by=self.ranking, memory=self.memory)
-
-
-def choose(
-  folder: Folder,
-  *,
-  questions: str | os.PathLike | None,
-  minutes: float | None,
-  create: Callable[..., Any],
-) -> Choice:
-  """Learns from questions if there are enough, or chooses what ranks; see `KnowledgeBase.train`."""
-  found = fed_back(folder) if questions is None else read_questions(os.fspath(questions))
-  if questions is not None or len(found) >= FEWEST:
-    return train(folder, found, seconds=60 * (30 if minutes is None else minutes))
-  if minutes is not None:
-    raise ValueError(f"minutes={minutes} would do nothing without questions")
-  if not folder.newest().commit.settings.encoder:
-    raise ValueError(f"{folder.path} has no encoder, so words rank; make it with one to choose")
-  return choose_ranking(folder, create=create)
 
 
 def choose_ranking(folder: Folder, *, create: Callable[..., Any]) -> Choice:
@@ -125,17 +107,6 @@ def choose_ranking(folder: Folder, *, create: Callable[..., Any]) -> Choice:
   return choice
 
 
-def fed_back(folder: Folder) -> list[Question]:
-  """Returns the past questions that something was useful for; that is an answer like any other."""
-  snapshot, questions = folder.newest(), []
-  for past in folder.memory.newest().records.values():
-    texts = [snapshot.hit(row).text for row in use_memory.rows(snapshot, past.useful)]
-    answers = (*past.answers, *(map(re.escape, texts) if past.regex else texts))
-    if answers:
-      questions.append(Question(id="", text=past.question, answers=answers, regex=past.regex))
-  return questions
-
-
 def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> Choice:
   """Remembers questions, and uses what learned from them if others find more answers."""
   started, start = time.monotonic(), folder.newest()
@@ -144,9 +115,6 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
     return seconds - (time.monotonic() - started)
 
   settings = start.commit.settings
-  if not start.num_passages:
-    raise ValueError("there are no documents yet, in which questions could find answers")
-  questions = _distinct(questions)
   if start.embed is not None:
     start = dataclasses.replace(start, embed=functools.cache(start.embed))
   memory = folder.memory.newest()
@@ -154,7 +122,7 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   seen = Seen.open(folder.path, settings.seen)
   learned, asked = _split(questions, new, seen)
   known = {**memory.records, **{key: past.after(memory.get(key)) for key, past in new.items()}}
-  others = Memory(past for key, past in known.items() if key not in {*map(_key, asked)})
+  others = Memory(past for key, past in known.items() if key not in {*map(key_of, asked)})
   _try(others, start, seconds=left() / 4)
 
   candidates = _candidates(folder, start, learned, memory=others, seconds=left)
@@ -167,8 +135,8 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   )
   tried = _try(everything, snapshot, seconds=left() / 2)
   # Scores of questions that an adapter or a tower learned from are too good.
-  seen = seen.plus(map(_key, learned)) if chosen.like else seen
-  unseen = [question for question in questions if _key(question) not in seen]
+  seen = seen.plus(map(key_of, learned)) if chosen.like else seen
+  unseen = [question for question in questions if key_of(question) not in seen]
   model = learn_answerability(
     snapshot,
     unseen,
@@ -292,26 +260,6 @@ def _candidates(
   return found
 
 
-def _distinct(questions: Sequence[Question]) -> list[Question]:
-  """Returns each question once, whatever its case and spaces, with all of its answers."""
-  found: dict[str, Question] = {}
-  for question in questions:
-    if key := _key(question):
-      before = found.get(key, question)
-      answers = tuple(dict.fromkeys((*before.answers, *question.answers)))
-      found[key] = dataclasses.replace(before, answers=answers)
-  if len(found) < FEWEST:
-    raise ValueError(
-      f"{len(found)} different questions are too few to learn from some and to compare by a fifth; "
-      f"give at least {FEWEST}, better thousands"
-    )
-  return [*found.values()]
-
-
-def _key(question: Question) -> str:
-  return normalized(question.text)
-
-
 def _split(
   questions: Sequence[Question], past: Mapping[str, PastQuestion], seen: Seen
 ) -> tuple[list[Question], list[Question]]:
@@ -323,20 +271,20 @@ def _split(
   passage_of = {key: one.useful[0] for key, one in past.items() if one.useful}
   number_of, ordered = collections.Counter(passage_of.values()), []
   for question in questions:
-    passage = passage_of.get(_key(question))
-    group = _key(question)
+    passage = passage_of.get(key_of(question))
+    group = key_of(question)
     if passage is not None and number_of[passage] <= _OFTEN * len(questions):
       group = f"{passage.id} {passage.digest}"
-    ordered.append((_chance(group), _chance(_key(question)), question))
+    ordered.append((_chance(group), _chance(key_of(question)), question))
   ordered.sort(key=lambda one: one[:2])
   asked = [
     question
     for group, _, question in ordered
-    if group % _HELD_OUT == 0 and _key(question) not in seen
+    if group % _HELD_OUT == 0 and key_of(question) not in seen
   ][:_MOST_HELD_OUT]
-  keys = {*map(_key, asked)}
-  learned = [q for group, _, q in ordered if _key(q) not in keys and group % _HELD_OUT]
-  return sorted(learned, key=lambda one: _chance(_key(one))), asked
+  keys = {*map(key_of, asked)}
+  learned = [q for group, _, q in ordered if key_of(q) not in keys and group % _HELD_OUT]
+  return sorted(learned, key=lambda one: _chance(key_of(one))), asked
 
 
 def _chance(text: str) -> int:

@@ -280,9 +280,15 @@ class KnowledgeBase:
       ValueError: If there is no passage, questions are too few, or there are none and no encoder.
     """
     folder.check_writable(self.path)
-    from realm_jax.knowledge_base.choosing import choose  # late, because it imports JAX
+    from realm_jax.knowledge_base import training_questions
 
-    return choose(self._folder, questions=questions, minutes=minutes, create=type(self).create)
+    asked = training_questions.find(self._folder, questions, minutes=minutes)
+    from realm_jax.knowledge_base import choosing  # late, because it imports JAX
+
+    if asked is None:
+      return choosing.choose_ranking(self._folder, create=type(self).create)
+    seconds = 60 * (30 if minutes is None else minutes)
+    return choosing.train(self._folder, asked, seconds=seconds)
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.

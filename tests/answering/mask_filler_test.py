@@ -9,7 +9,7 @@ from realm_jax.answering import reading
 from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.data.questions import masked_text_query
+from realm_jax.data.question_batches import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion, Hybrid

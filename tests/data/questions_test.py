@@ -7,13 +7,15 @@ import math
 
 import pytest
 
+from realm_jax.data.question_batches import (
+  masked_query_batches,
+  masked_text_query,
+  question_batches,
+)
 from realm_jax.data.question_sets import read_raw
 from realm_jax.data.questions import (
   MANIFEST_FILE,
   Question,
-  masked_query_batches,
-  masked_text_query,
-  question_batches,
   read_judgements,
   read_queries,
   read_questions,

@@ -8,7 +8,7 @@ from realm_jax import main
 from realm_jax.answering.open_answerer import question_search
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import Sources, open_sources
-from realm_jax.data.questions import question_batches
+from realm_jax.data.question_batches import question_batches
 from realm_jax.devices import partitioning
 from realm_jax.index import assembly
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint

@@ -9,7 +9,8 @@ import pytest
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.questions import question_batches, read_questions
+from realm_jax.data.question_batches import question_batches
+from realm_jax.data.questions import read_questions
 from realm_jax.devices import partitioning
 from realm_jax.evaluation import run_comparison
 from realm_jax.evaluation.answer_matching import match_answers

@@ -3,7 +3,8 @@ import dataclasses
 import numpy as np
 
 from realm_jax.answering.mask_filler import FilledMask
-from realm_jax.data.questions import Question, masked_query_batches
+from realm_jax.data.question_batches import masked_query_batches
+from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.masked_sentences import predict, rank_passages, scores
 from realm_jax.evaluation.result_card import Evaluated

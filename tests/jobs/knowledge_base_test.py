@@ -1,6 +1,8 @@
 """Making, changing and searching a knowledge base from the command line."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -103,3 +105,26 @@ def test_a_mistake_ends_in_one_line(realm, words, named):
   realm("kb", "create", "kb", "docs")
   code, said = realm(*words)
   assert code != 0 and named in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+  ("text", "named"),
+  [
+    (None, "no questions at"),
+    ("question,answer\n", "line 1 is not JSON"),
+    ('{"question": "where"}\n', "line 1"),
+    ('{"question": "where", "answer": "shade"}\n' * 150, "1 different questions are too few"),
+  ],
+)
+def test_wrong_questions_are_refused_before_anything_computes(realm, tmp_path, text, named):
+  assert realm("kb", "create", "kb", "docs")[0] == 0
+  if text is not None:
+    (tmp_path / "asked.jsonl").write_text(text)
+  code = (
+    "import sys, time; from realm_jax import main;"
+    "code = main.main(['kb', 'train', 'kb', 'asked.jsonl']);"
+    "assert not {'jax', 'tensorflow', 'scipy'} & sys.modules.keys();"
+    "assert time.process_time() < 2; sys.exit(code)"
+  )
+  run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+  assert (run.returncode, named in run.stderr) == (1, True), run.stderr

@@ -13,6 +13,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import query_training as learning
 from realm_jax.knowledge_base.learning import search
 from realm_jax.knowledge_base.learning.adapter import Adapter, Seen
+from realm_jax.knowledge_base.training_questions import distinct, key_of
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 
@@ -102,21 +103,21 @@ def test_questions_to_compare_by_were_not_learned_from(base, tmp_path):
     for number, word in enumerate(WORDS)
     for text in (f"who knows {word}", f"WHO  knows {word}", f"tell of {word}", f"none {number}")
   ]
-  questions = choosing._distinct(questions)
+  questions = distinct(questions)
   assert len(questions) == 3 * len(WORDS)
   snapshot = base._folder.newest()
   past = {one.key: one for one in choosing._remembered(questions, snapshot)}
   learned, asked = choosing._split(questions, past, Seen())
   assert len(learned) + len(asked) == len(questions) and 10 < len(asked) < len(questions) / 2
-  passages = [{past[choosing._key(q)].useful for q in side} - {()} for side in (learned, asked)]
+  passages = [{past[key_of(q)].useful for q in side} - {()} for side in (learned, asked)]
   assert not passages[0] & passages[1], "questions for one passage are on one side"
   some, others = choosing._split(questions[::-1][:90], past, Seen())
-  assert {*map(choosing._key, others)} <= {*map(choosing._key, asked)}, "the side stays the same"
-  seen = Seen().plus(choosing._key(q) for q in asked[:5])
+  assert {*map(key_of, others)} <= {*map(key_of, asked)}, "the side stays the same"
+  seen = Seen().plus(key_of(q) for q in asked[:5])
   again = choosing._split(questions, past, seen)
   assert [*map(len, again)] == [len(learned), len(asked) - 5]
   name = seen.write(base.path)
-  assert choosing._key(asked[0]) in Seen.open(base.path, name) and Seen().write(base.path) == ""
+  assert key_of(asked[0]) in Seen.open(base.path, name) and Seen().write(base.path) == ""
 
 
 def scattered(path, *, noise, words=""):

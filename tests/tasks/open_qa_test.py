@@ -5,7 +5,7 @@ import pytest
 
 from realm_jax.data import input_pipeline
 from realm_jax.data.input_pipeline import OpenQuestionConverter
-from realm_jax.data.questions import question_batches
+from realm_jax.data.question_batches import question_batches
 from realm_jax.tasks import open_qa
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 

@@ -17,7 +17,7 @@ from realm_jax.checkpoints.formats import imported_model
 from realm_jax.checkpoints.orbax_files import BEST
 from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.corpus.passage_store import TokenizedPassages
-from realm_jax.data.questions import question_batches
+from realm_jax.data.question_batches import question_batches
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.foundations import hub, json_fields, object_store, progress

@@ -5,13 +5,20 @@ Histories are random, and what a simple model in memory has is compared with wha
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import random
+import re
+import shutil
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+from realm_jax.foundations import object_store
+from realm_jax.knowledge_base import folder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import edit
 
@@ -24,6 +31,43 @@ WORDS = ["moss", "fern", "alga", "lichen", "sedge", "heath"]
 
 class Death(BaseException):
   """Ends everything, and no handler can do anything about it."""
+
+
+class Object(MemoryFile):
+  """An object, which is there once it is whole."""
+
+  is_whole = False
+
+  def close(self):
+    if not self.is_whole:
+      self.is_whole = True
+      self.fs.step("close", self.commit)
+
+
+class Bucket(MemoryFileSystem):
+  """An object store in memory; its requests are operations, too."""
+
+  protocol, store, pseudo_dirs, cachable = "az", {}, [""], False
+  operations = None
+
+  @classmethod
+  def _strip_protocol(cls, path):
+    return "/" + path.removeprefix("az://").strip("/")
+
+  def open(self, path, mode="rb", **kwargs):
+    if "w" not in mode:
+      return self.step("open", super().open, path, mode, **kwargs)
+    return Object(self, self._strip_protocol(path))
+
+  def find(self, *args, **kwargs):
+    return self.step("find", super().find, *args, **kwargs)
+
+  def rm(self, *args, **kwargs):
+    return self.step("rm", super().rm, *args, **kwargs)
+
+  def step(self, name, act, *args, **kwargs):
+    act = functools.partial(act, *args, **kwargs)
+    return Bucket.operations.step(name, act, ()) if Bucket.operations else act()
 
 
 class Operations:
@@ -39,11 +83,13 @@ class Operations:
     self._real = {name: getattr(os, name) for name in OPERATIONS}
 
   def __enter__(self):
+    Bucket.operations = self
     for name, real in self._real.items():
       setattr(os, name, self._patched(name, real))
     return self
 
   def __exit__(self, kind, *_):
+    Bucket.operations = None
     for name, real in self._real.items():
       setattr(os, name, real)
     return kind is Death
@@ -93,6 +139,10 @@ class Model:
     for id in ids:
       del self.texts[id]
     self.useful = {q: left for q, useful in self.useful.items() if (left := useful - {*ids})}
+
+
+def tokens_in(content):
+  return {*re.findall(rb"<token\d+>", content)}
 
 
 class History:
@@ -172,20 +222,18 @@ class History:
 
   def check_files(self, *, compacted=False):
     """Checks that nothing is left over."""
-    commit, folder = self.base.commit, pathlib.Path(self.base.path)
-    assert {path.name for path in folder.iterdir()} <= {
+    commit, here = self.base.commit, pathlib.Path(self.base.path)
+    assert {path.name for path in here.iterdir()} <= {
       *("commits", "segments", "models", "memory.jsonl", "directory.lock")
     }
     named = set()
-    for path in (folder / "commits").iterdir():
+    for path in (here / "commits").iterdir():
       named |= {segment["name"] for segment in json.loads(path.read_text())["segments"]}
-    assert {path.name for path in (folder / "segments").iterdir()} == named
+    assert {path.name for path in (here / "segments").iterdir()} == named
     if compacted:
-      content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-      live = "".join(self.model.texts.values())
-      assert len(commit.segments) <= 1 and len([*(folder / "commits").iterdir()]) == 1
-      for token in (f"<token{number:04}>" for number in range(1, self.tokens + 1)):
-        assert (token.encode() in content) == (token in live), token
+      content = b"".join(path.read_bytes() for path in here.rglob("*") if path.is_file())
+      assert len(commit.segments) <= 1 and len([*(here / "commits").iterdir()]) == 1
+      assert tokens_in(content) == tokens_in(str(self.model).encode())
 
 
 @pytest.fixture(autouse=True)
@@ -243,3 +291,80 @@ def test_what_is_changed_at_any_operation_of_who_reads_is_found_or_was_found(see
     assert texts in [model.texts for model in history.models]
     history.check(base, history.model)
     history.check_questions(base, history.model)
+
+
+@pytest.fixture
+def address(monkeypatch, tmp_path):
+  monkeypatch.setenv("REALM_CACHE", str(tmp_path / "cache"))
+  monkeypatch.setattr(folder, "_COPY_SECONDS", float("inf"))  # copied when the test says so
+  fsspec.register_implementation("az", Bucket, clobber=True)
+  yield "az://bucket/kb"
+  Bucket.store.clear()
+
+
+def lost():
+  """Returns names that the address lists and has not."""
+  listing = Bucket.store.get("/bucket/kb/complete.json")
+  names = json.loads(listing.getvalue())["files"] if listing else ()
+  return [name for name in names if f"/bucket/kb/{name}" not in Bucket.store]
+
+
+def opened_elsewhere(address, tmp_path, monkeypatch):
+  """Opens what is published on a machine that has no copy."""
+  with monkeypatch.context() as patch:
+    patch.setenv("REALM_CACHE", str(tmp_path / "another cache"))
+    shutil.rmtree(tmp_path / "another cache", ignore_errors=True)
+    return KnowledgeBase(address)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_a_publisher_or_a_copy_that_ends_anywhere_has_not_done_the_next_one_does(
+  seed, address, tmp_path, monkeypatch
+):
+  history = History(seed, tmp_path)
+  history.base.publish(address)
+  published, reader = [history.model], KnowledgeBase(address)
+  for _ in range(30):
+    history.write()
+    with Operations(history.draw, at=history.draw.randint(1, 60)) as operations:
+      history.base.publish(address)
+    published = [*published * operations.ended, history.model]
+    assert lost() == []
+    history.check(opened_elsewhere(address, tmp_path, monkeypatch), *published)
+    copied = reader._folder.path
+    with Operations(history.draw, at=history.draw.randint(1, 60)):
+      object_store.mirror(address, copied)
+    reader = KnowledgeBase(address) if history.draw.random() < 0.3 else reader
+    object_store.mirror(address, copied)
+    history.check(reader, *published)
+  history.base.compact(purge=True)
+  history.base.publish(address)
+  published = b"".join(file.getvalue() for file in Bucket.store.values())
+  assert tokens_in(published) == tokens_in(str(history.model).encode())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_of_publishers_that_meet_anywhere_one_counts_and_nothing_of_it_is_lost(
+  seed, address, tmp_path, monkeypatch
+):
+  history = History(seed, tmp_path)
+  for number in range(20):
+    history.write()
+    older = shutil.copytree(history.path, tmp_path / f"older{number}")
+    history.models = [history.model]
+    if history.draw.random() < 0.8:
+      history.write()
+    first, second = history.draw.sample([KnowledgeBase(older), history.base], 2)
+    meet = functools.partial(try_to, second)
+    with Operations(history.draw, at=history.draw.randint(1, 40), act=meet):
+      try_to(first)
+    if history.draw.random() < 0.5:  # who was there first has not seen the other one
+      history.check(opened_elsewhere(address, tmp_path, monkeypatch), *history.models)
+    history.base.publish(address)
+    assert lost() == []
+    history.check(opened_elsewhere(address, tmp_path, monkeypatch), history.model)
+
+
+def try_to(base):
+  with contextlib.suppress(ValueError):  # there is a newer commit
+    base.publish("az://bucket/kb")

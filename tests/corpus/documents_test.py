@@ -202,7 +202,11 @@ def test_an_id_may_be_called_otherwise_and_be_a_number_or_a_date(fields, id, the
   assert (document.id, document.fields) == (id, there)
 
 
-@pytest.mark.parametrize("value", [b"a", bytearray(b"a"), ["a"], {"a": 1}, {1}, object()], ids=str)
+@pytest.mark.parametrize(
+  "value",
+  [b"a", bytearray(b"a"), ["a"], {"a": 1}, {1}, object()],
+  ids=lambda value: type(value).__name__,
+)
 @pytest.mark.parametrize("name", ["id", "_id", "title", "text"])
 def test_what_is_no_name_and_no_text_is_refused(name, value):
   bad = make_record({"text": "An oak.", name: value}, default_id="x", name="record 0")

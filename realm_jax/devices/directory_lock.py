@@ -133,7 +133,18 @@ def _kernel_lock(path: str) -> Iterator[Callable[[], None]]:
       raise DirectoryInUseError(_refusal(path, holder)) from error
     with plain_files.open_plain(file, "w") as opened:
       opened.write(_own_name())
-    yield lambda: None
+    held = os.stat(directory)
+
+    def check() -> None:
+      """Checks that no other directory has taken the place of the one that is locked."""
+      with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(held, os.stat(directory)):
+          return
+      raise DirectoryInUseError(
+        f"{path} was moved or replaced meanwhile, so nothing more is written; run it again"
+      )
+
+    yield check
 
 
 class _Lease(contextlib.AbstractContextManager[Callable[[], None]]):

@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -197,30 +197,43 @@ class Folder:
       keep: Commits that stay, the newest ones.
     """
     check_writable(self._source)
-    with lock(self.path):
+    with lock(self.path) as check:
       before = self.newest()
       commits.check_newest(self.path, before.commit)
       commits.remove_unnamed(self.path)
       self.memory.drop_missing(before)  # which a kill after a deletion has left
       name = before.commit.settings.encoder
       embed = Embedder(self.path, name, lambda texts: self.encoder(name).passages(texts))
-      edit = Edit(self.path, before, embed=embed if name else None)
-      try:
+      edit = Edit(self.path, before, check=check, embed=embed if name else None)
+      with self._cleaned(check):
         yield edit
         edit.commit()
-      except BaseException:
-        with contextlib.suppress(OSError):  # such as of a full disk
-          commits.remove_unnamed(self.path)
-        raise
-      deleted = edit.deleted
-      while groups := due(before := self.newest()):
-        edit = Edit(self.path, before)
-        for numbers in groups:
-          edit.merge(numbers)
-        edit.commit()
-      self.memory.drop_missing(self.newest(), deleted)
+      check()
+      try:
+        with self._cleaned(check):
+          while groups := due(before := self.newest()):
+            merging = Edit(self.path, before, check=check)
+            for numbers in groups:
+              merging.merge(numbers)
+            merging.commit()
+      except OSError as error:  # such as of a full disk; what was changed is safe
+        logging.warning("segments of %s are merged after another change: %s", self.path, error)
+      check()
+      self.memory.drop_missing(self.newest(), edit.deleted)
       if keep < commits.KEPT:
+        check()
         commits.remove_unnamed(self.path, keep=keep)
+
+  @contextlib.contextmanager
+  def _cleaned(self, check: Callable[[], None]) -> Iterator[None]:
+    """Removes what an unfinished change has left, if the folder is still there."""
+    try:
+      yield
+    except BaseException:
+      with contextlib.suppress(OSError, RuntimeError):
+        check()
+        commits.remove_unnamed(self.path)
+      raise
 
   def _open(self, before: Snapshot | None = None) -> Snapshot:
     """Opens the newest commit; segments that are open stay so."""
@@ -313,14 +326,18 @@ def begin(
 
 
 @contextlib.contextmanager
-def lock(directory: str) -> Iterator[None]:
-  """Holds a folder for writing: threads wait for each other, another process is an error."""
+def lock(directory: str) -> Iterator[Callable[[], None]]:
+  """Holds a folder for writing: threads wait for each other, another process is an error.
+
+  Yields:
+    What to call before each step: a RuntimeError says that another folder has taken its place.
+  """
   from realm_jax.devices import directory_lock  # late, because readers do not need it
 
   plain_files.check_plain(directory)  # also, what was moved or deleted is not made anew
   waiting = _writing.setdefault(os.path.realpath(directory), threading.Lock())
-  with waiting, directory_lock.hold(directory, kind=KIND):
-    yield
+  with waiting, directory_lock.hold(directory, kind=KIND) as check:
+    yield check
 
 
 _writing: dict[str, threading.Lock] = {}  # by folder

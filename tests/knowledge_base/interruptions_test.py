@@ -5,6 +5,7 @@ Histories are random, and what a simple model in memory has is compared with wha
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.foundations import object_store
 from realm_jax.knowledge_base import folder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -25,6 +27,7 @@ from realm_jax.knowledge_base.store import edit
 OPERATIONS = (
   *("open", "listdir", "scandir", "fsync", "replace", "rename", "unlink", "mkdir", "rmdir"),
 )
+GROWING = "fsync", "replace", "rename", "mkdir"
 IDS = [f"<id{number}>" for number in range(14)]
 WORDS = ["moss", "fern", "alga", "lichen", "sedge", "heath"]
 
@@ -76,9 +79,11 @@ class Operations:
   Args:
     at: Which of them; what is never reached does not happen.
     act: What happens; None ends the process.
+    is_full: Whether the disk is full from then on instead.
   """
 
-  def __init__(self, draw, *, at, act=None):
+  def __init__(self, draw, *, at, act=None, is_full=False):
+    self.is_full = is_full
     self._draw, self._left, self._act, self.ended, self._busy = draw, at, act, False, False
     self._real = {name: getattr(os, name) for name in OPERATIONS}
 
@@ -106,6 +111,11 @@ class Operations:
     if self._busy:
       return act()
     self._left -= 1
+    if self.is_full:
+      grows = name in GROWING or (name == "open" and args[1] & os.O_CREAT)
+      if self._left > 0 or not grows or (name == "mkdir" and os.path.exists(args[0])):
+        return act()
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if self._left:
       return act()
     if self._act is None:
@@ -150,6 +160,7 @@ class History:
     self.draw, self.path = random.Random(seed), tmp_path / "kb"
     self.model, self.tokens, self.kind = Model({}, {}), 0, ""
     self.models = []  # what may be found
+    self.checks, self.replacement = 0, tmp_path
     self.base = KnowledgeBase.create(self.path, language="en")
     self.reader = KnowledgeBase(self.path)
 
@@ -195,6 +206,13 @@ class History:
       change, self.model = self.change()
       change()
       self.models.append(self.model)
+
+  def replace(self):
+    """Puts another folder in the place of this one, after as many checks as are left."""
+    self.checks -= 1
+    if not self.checks and self.replacement.exists():
+      self.path.rename(self.replacement.with_suffix(".before"))
+      self.replacement.rename(self.path)
 
   def read(self):
     """Checks that what is found is one of the models, and never again one before it."""
@@ -263,6 +281,28 @@ def test_a_process_that_ends_anywhere_leaves_what_was_or_what_should_be(seed, tm
       history.check_questions(base, history.model)
   history.base.compact(purge=True)
   history.check_files(compacted=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_disk_that_is_full_from_anywhere_on_keeps_what_was_and_takes_more_later(seed, tmp_path):
+  history, failed = History(seed, tmp_path), 0
+  for _ in range(60):
+    change, after = history.change()
+    is_done = False
+    with Operations(history.draw, at=history.draw.randint(1, 150), is_full=True):
+      with contextlib.suppress(OSError):
+        change()
+        is_done = True
+      before = after if is_done else history.model
+      history.model = history.check(history.base, before, after)
+      history.model.useful = history.check_questions(history.base, before, after)
+    failed += not is_done
+    for base in (history.base, history.reader, KnowledgeBase(history.path)):
+      history.check(base, history.model)
+      history.check_questions(base, history.model)
+    if "question" not in history.kind:
+      history.check_files()
+  assert 5 < failed < 55
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -368,3 +408,45 @@ def test_of_publishers_that_meet_anywhere_one_counts_and_nothing_of_it_is_lost(
 def try_to(base):
   with contextlib.suppress(ValueError):  # there is a newer commit
     base.publish("az://bucket/kb")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_folder_that_takes_the_place_of_one_that_is_changed_keeps_what_it_has(
+  seed, tmp_path, monkeypatch
+):
+  history, refused, lock = History(seed, tmp_path), 0, folder.lock
+
+  @contextlib.contextmanager
+  def interrupted(directory):
+    with lock(directory) as check:
+      yield lambda: (history.replace(), check())
+
+  monkeypatch.setattr(folder, "lock", interrupted)
+  for number in range(20):
+    history.write()
+    history.replacement = tmp_path / f"other{number}"
+    if history.draw.random() < 0.5:  # a backup
+      shutil.copytree(history.path, history.replacement)
+      replaced = history.model
+      history.write()
+    else:
+      replaced = Model({"other": "moss fern."}, {"other": {"other"}})
+      other = KnowledgeBase.create(history.replacement, language="en")
+      other.add([{"id": id, "text": text} for id, text in replaced.texts.items()])
+      other.feedback("other", useful="other")
+      for _ in range(history.draw.randrange(9)):
+        other.compact(purge=True)
+    history.checks = history.draw.randint(1, 5)
+    change, _ = history.change()
+    try:
+      change()
+    except DirectoryInUseError as error:
+      assert "was moved or replaced" in str(error)
+      refused += 1
+    history.checks = 1
+    history.replace()
+    for base in (KnowledgeBase(history.path), history.reader, history.base):
+      history.check(base, replaced)
+      history.check_questions(base, replaced)
+    history.model = replaced
+  assert refused > 2

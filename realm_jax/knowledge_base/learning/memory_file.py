@@ -58,6 +58,12 @@ class MemoryFile:
         self._read = now
     return self._memory
 
+  def _check_same(self, stat: os.stat_result) -> None:
+    """Checks that a file is the one that was read, so that nothing is written to another."""
+    same = (stat.st_dev, stat.st_ino) == self._read[0] if self._read else not stat.st_size
+    if not same:
+      raise OSError(f"{self._path} was replaced meanwhile; nothing was written to it, try again")
+
   def _stat(self) -> tuple[tuple[int, int], int, int] | None:
     try:
       stat = os.stat(self._path)
@@ -109,6 +115,7 @@ class MemoryFile:
     if trials:
       lines[-1:] = [_with_trials(lines[-1] if lines else b"{}\n", trials)]
     with plain_files.open_plain(self._path, "ab", permissions=_PRIVATE) as file:
+      self._check_same(os.fstat(file.fileno()))
       file.truncate(self._end)
       file.write(b"".join(lines))
       atomic_files.close(file)
@@ -171,6 +178,7 @@ class MemoryFile:
         embedding = {name: before[name] for name in ("encoder", "embedding")}
         line = _line(dataclasses.replace(past, **embedding))
       lines[key] = _with_trials(line, {} if trial is None else {key: trial})
+    self._check_same(os.stat(self._path))
     if lines:
       atomic_files.write_bytes(self._path, b"".join(lines.values()), mode=_PRIVATE)
     else:

@@ -118,6 +118,7 @@ class Edit:
   """Changes to a snapshot that become visible together, when they are committed.
 
   Args:
+    check: Checks that the folder is the one that the snapshot is of.
     embed: Embeds passages; None for no encoder.
 
   Attributes:
@@ -129,13 +130,20 @@ class Edit:
     deleted: Ids of the documents that were deleted.
   """
 
-  def __init__(self, directory: str, before: Snapshot, *, embed: Embedder | None = None):
+  def __init__(
+    self,
+    directory: str,
+    before: Snapshot,
+    *,
+    check: Callable[[], None],
+    embed: Embedder | None = None,
+  ):
     self.settings = before.commit.settings
     self.sources = before.commit.sources
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
     self.deleted: list[str] = []
-    self._directory = directory
+    self._directory, self._check = directory, check
     self.before = before
     self._changed: list[str] = []
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
@@ -231,6 +239,7 @@ class Edit:
     if changes != (before.segments, before.settings, before.sources) or purges:
       after = dataclasses.replace(before, settings=self.settings, sources=self.sources)
       after = after.after(*self._change(), segments=segments)
+      self._check()
       commits.write(self._directory, after if self._gone is None else after.without(self._gone))
     if self._embed:
       self._embed.committed()

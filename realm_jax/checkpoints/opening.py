@@ -14,8 +14,9 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
 from realm_jax.index import assembly, generations
-from realm_jax.index.bm25 import Bm25Retriever, open_postings
-from realm_jax.index.fused_searcher import MOST_SCORED, Fusion, Hybrid
+from realm_jax.index.bm25 import open_bm25
+from realm_jax.index.fused_searcher import MOST_SCORED, Hybrid
+from realm_jax.index.fusion import DENSE_WEIGHT
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 
@@ -37,7 +38,7 @@ class Sources(choices.Checked):
     retriever: What finds passages: the checkpoint's dual encoder ("dense"), "bm25", or both
       ("hybrid"). With "bm25", passages of the dual encoder follow if too few share a word with the
       query. Readers always score the passages with the dual encoder.
-    fusion: How "hybrid" fuses the two.
+    dense_weight: Weight of the dual encoder in "hybrid", from 0 to 1; BM25 has the rest.
   """
 
   checkpoints: str = ""
@@ -47,7 +48,7 @@ class Sources(choices.Checked):
   generation: choices.CountOrZero | None = None
   searcher: SearcherFactory | None = None
   retriever: Literal["dense", "bm25", "hybrid"] = "dense"
-  fusion: Fusion = Fusion()
+  dense_weight: choices.Share = DENSE_WEIGHT
 
   def missing(self) -> list[str]:
     """Returns the directories that are not given."""
@@ -133,16 +134,15 @@ def open_sources(sources: Sources) -> Opened:
 def _hybrid(sources: Sources, store: PassageStore, loaded: LoadedGeneration) -> Hybrid | None:
   if sources.retriever == "dense":
     return None
-  postings = open_postings(store)
-  bm25 = Bm25Retriever([postings])
+  bm25 = open_bm25(store)
   if sources.retriever == "bm25":
-    return Hybrid(bm25=bm25, fusion=Fusion(by="ranks", weight=0.0))
+    return Hybrid(bm25=bm25)
   assert loaded.embeddings_NxE is not None
   embeddings_NxE = loaded.embeddings_NxE
   if len(store) <= MOST_SCORED:
     # At once, instead of for each batch.
     embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
-  return Hybrid(bm25=bm25, fusion=sources.fusion, embeddings_IxE=embeddings_NxE)
+  return Hybrid(bm25=bm25, weight=sources.dense_weight, embeddings_IxE=embeddings_NxE)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -109,9 +109,8 @@ def open_system(sources: Sources, asking: Asking) -> System:
     ),
     "corpus": _described(opened.store),
   }
-  if opened.hybrid is not None:
-    fusion = opened.hybrid.fusion
-    measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
+  if sources.retriever == "hybrid":
+    measured["fusion"] = f"weight {sources.dense_weight:g} of the dual encoder"
   if saved.description.span_reader is None:
     return System(opened.store, measured, question_search(opened).retrieve, opened=opened)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)

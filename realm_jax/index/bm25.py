@@ -398,16 +398,12 @@ def best_places(scores_N: np.ndarray, k: int) -> np.ndarray:
   return found[np.argsort(-scores_N[found], kind="stable")][:k]
 
 
-def open_postings(store: PassageStore) -> Postings:
-  """Opens the terms of a corpus, titles included, indexed once and kept in its directory."""
-  return open_or_build(
+def open_bm25(store: PassageStore) -> Bm25Retriever:
+  """Opens BM25 over a corpus, titles included, indexed once and kept in its directory."""
+  postings = open_or_build(
     os.path.join(store.local_directory, "bm25"),
     lambda: (titled_text(store, row) for row in range(len(store))),
     identity=store.fingerprint,
     languages=store.metadata.languages,
   )
-
-
-def open_bm25(store: PassageStore) -> Bm25Retriever:
-  """Opens BM25 over the passages of a corpus."""
-  return Bm25Retriever([open_postings(store)])
+  return Bm25Retriever([postings])

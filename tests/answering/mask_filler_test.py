@@ -12,7 +12,7 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.question_batches import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.fused_searcher import Fusion, Hybrid
+from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.postings import Postings
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -112,7 +112,7 @@ def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):
   texts = [text for _, text, _ in ROWS]
   hybrid = Hybrid(
     bm25=Bm25Retriever([Postings.build(texts)]),
-    fusion=Fusion(weight=0.25),
+    weight=0.25,
     embeddings_IxE=np.array([[1.0], [2.0]], np.float32),
   )
   filler = make_filler(store, hybrid=hybrid)

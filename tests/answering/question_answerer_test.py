@@ -7,7 +7,7 @@ from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.fused_searcher import Fusion, Hybrid
+from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.postings import Postings
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -117,7 +117,7 @@ def test_each_question_has_its_own_answers_whatever_the_batch(make_answerer):
 def test_a_hybrid_retriever_reads_what_the_words_find_and_follows_edits(make_answerer):
   hybrid = Hybrid(
     bm25=Bm25Retriever([Postings.build(TEXTS)]),
-    fusion=Fusion(weight=0.25),
+    weight=0.25,
     embeddings_IxE=EMBEDDINGS_NxE,
   )
   answerer = make_answerer(spans_of((0, 1, 1)), hybrid=hybrid)

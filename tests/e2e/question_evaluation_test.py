@@ -17,7 +17,6 @@ from realm_jax.evaluation.answer_matching import match_answers
 from realm_jax.evaluation.systems import Asking
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.fused_searcher import Fusion
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.text import tokenization
@@ -95,7 +94,7 @@ def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
   figures_of = {
     weight: evaluate(
       **given,
-      sources=dataclasses.replace(sources, retriever="hybrid", fusion=Fusion(weight=weight)),
+      sources=dataclasses.replace(sources, retriever="hybrid", dense_weight=weight),
     )
     for weight in (0.0, 1.0)
   }

@@ -2,32 +2,15 @@ import numpy as np
 import pytest
 
 from realm_jax.answering.answerer import EditedSearcher
-from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID
 from realm_jax.index import fused_searcher
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.fused_searcher import Fusion, Hybrid, fuse_ranks
+from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.fusion import Spread, fuse, fuse_scores
 from realm_jax.index.postings import Postings
 
 MISSING = MISSING_PASSAGE_ID
-DENSE = SearchResults(
-  np.array([[3, 1, 2], [5, 6, MISSING]], np.int32),
-  np.array([[9.0, 5.0, 1.0], [-2.0, -4.0, -np.inf]], np.float32),
-)
-SPARSE = SearchResults(
-  np.array([[1, 7, 3], [MISSING] * 3], np.int32),
-  np.array([[30.0, 20.0, 10.0], [-np.inf] * 3], np.float32),
-)
-
-
-def test_reciprocal_ranks_are_added():
-  found = fuse_ranks(DENSE, SPARSE, 5, weight=0.5)
-  assert found.ids_BxK.tolist() == [[1, 3, 7, 2, MISSING], [5, 6, MISSING, MISSING, MISSING]]
-  expected = [0.5 / 62 + 0.5 / 61, 0.5 / 61 + 0.5 / 63, 0.5 / 62, 0.5 / 63]
-  np.testing.assert_allclose(found.scores_BxK[0, :4], expected, rtol=1e-6)
-
-
 RNG = np.random.default_rng(0)
 DENSE_3xN, SPARSE_3xN = RNG.normal(size=(2, 3, 40))
 WORDS = [f"w{i}" for i in range(30)]
@@ -37,10 +20,8 @@ QUERIES = RNG.normal(size=(2, 4)).astype(np.float32)
 QUESTIONS = ["w3 w4 [MASK]", "w9 w11 w12"]
 
 
-def hybrid(*, texts=TEXTS, embeddings=EMBEDDINGS, **fusion):
-  return Hybrid(
-    bm25=Bm25Retriever([Postings.build(texts)]), fusion=Fusion(**fusion), embeddings_IxE=embeddings
-  )
+def hybrid(*, texts=TEXTS, embeddings=EMBEDDINGS):
+  return Hybrid(bm25=Bm25Retriever([Postings.build(texts)]), embeddings_IxE=embeddings)
 
 
 def search(of, *, k, questions=QUESTIONS, queries=QUERIES, base=None):
@@ -74,14 +55,28 @@ def test_a_large_corpus_fuses_the_best_of_each_with_nearly_the_same_scores(monke
   assert set(search(of, k=5, base=none).ids_BxK[0]) & set(every.ids_BxK[0])
 
 
-@pytest.mark.parametrize("by", ["ranks", "scores"])
-def test_a_query_without_a_text_is_ranked_by_its_embedding(by):
-  found = search(hybrid(by=by), k=3, questions=QUESTIONS[:1])
+@pytest.mark.parametrize("embeddings", [None, EMBEDDINGS])
+def test_a_query_without_a_text_is_ranked_by_its_embedding(embeddings):
+  of = hybrid(embeddings=embeddings)
+  found = search(of, k=3, questions=QUESTIONS[:1])
   alone = ExactSearcher(EMBEDDINGS).search(QUERIES, 3)
   np.testing.assert_array_equal(found.ids_BxK[1], alone.ids_BxK[1])
   assert found.ids_BxK[0].tolist() != alone.ids_BxK[0].tolist()
-  both = search(hybrid(by=by), k=3)
+  both = search(of, k=3)
   np.testing.assert_array_equal(found.ids_BxK[0], both.ids_BxK[0])
+
+
+def test_without_embeddings_what_shares_no_word_follows_by_its_embedding():
+  of = hybrid(embeddings=None)
+  words = of.bm25.retrieve(QUESTIONS, k=60).ids_BxK
+  near = ExactSearcher(EMBEDDINGS).search(QUERIES, 60).ids_BxK
+  for k in (3, 60, 70):
+    found = search(of, k=k)
+    for row in range(2):
+      others = [i for i in near[row] if i not in words[row]]
+      wanted = [*words[row][words[row] >= 0], *others, *[MISSING] * 10][:k]
+      assert found.ids_BxK[row].tolist() == wanted
+    assert (np.diff(found.scores_BxK[found.scores_BxK > -np.inf].reshape(2, -1)) <= 0).all()
 
 
 @pytest.mark.parametrize("most", [10, 1000])

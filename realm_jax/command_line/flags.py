@@ -47,6 +47,8 @@ def plain(annotation: Any) -> Plain | None:
     known = {str(part): part for part in parts}
     return Plain("|".join(known), known.__getitem__)
   if origin is typing.Annotated:
+    if choices.IMPORTED in parts:
+      return None
     inner = plain(parts[0])
     if inner is None or choices.WHOLE in parts:
       return inner and Plain("TEXT", lambda text: (text,))
@@ -98,6 +100,11 @@ class Keyword:
   @functools.cached_property
   def plain(self) -> Plain | None:
     return plain(self.annotation)
+
+  @property
+  def imported(self) -> bool:
+    """Whether only a model from elsewhere has another value than the default."""
+    return choices.IMPORTED in typing.get_args(self.annotation)
 
   @property
   def whole(self) -> bool:
@@ -195,7 +202,8 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> dict[str, Any]:
     else:
       raise ValueError(f"unexpected argument {word!r}; write --KEYWORD=VALUE")
     if keyword.plain is None:
-      raise ValueError(f"{flag} is set through gin: --gin_file or --gin.NAME=@...")
+      brought = "comes with an imported --start, or " * keyword.imported
+      raise ValueError(f"{flag} {brought}is set through gin: --gin_file or --gin.NAME=@...")
     if not equals:
       following = words[0] if words else "--"
       if keyword.annotation is bool and following.lower() not in ("true", "false"):
@@ -233,7 +241,8 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def help_text(tree: Sequence[Keyword]) -> str:
   """Returns the help on keywords, each by its shortest name, in groups by path."""
-  found = sorted(flatten(tree), key=lambda keyword: keyword.name.rpartition(".")[0])
+  shown = (keyword for keyword in flatten(tree) if not keyword.imported)
+  found = sorted(shown, key=lambda keyword: keyword.name.rpartition(".")[0])
   width, indent = min(shutil.get_terminal_size().columns, 100), " " * 6
   lines, group = [], None
   for keyword in found:

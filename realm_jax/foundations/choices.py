@@ -35,6 +35,7 @@ Positive = Annotated[float, Bounds(above=0)]
 PositiveOrZero = Annotated[float, Bounds(least=0)]
 Share = Annotated[float, Bounds(least=0, most=1)]
 Rate = Annotated[float, Bounds(least=0, below=1)]
+IMPORTED = "a setting that models from elsewhere bring; gin sets it, but no flag"
 WHOLE = "a text that is one item of a sequence, with its commas"
 # Wordpieces of a text between [CLS] and [SEP], and of a passage, with a title's [SEP].
 TextLength = Annotated[int, Bounds(least=3)]
@@ -55,6 +56,11 @@ def _kinds(config: type) -> dict[str, Any]:
   return typing.get_type_hints(config, include_extras=True)
 
 
+def imported(config: type) -> set[str]:
+  """Returns the names of a dataclass's settings that models from elsewhere bring."""
+  return {name for name, kind in _kinds(config).items() if IMPORTED in typing.get_args(kind)}
+
+
 def check(kind: Any, /, **settings: Any) -> None:
   """Checks that settings are what their type says, so far as it has choices or bounds."""
   for name, value in settings.items():
@@ -73,6 +79,8 @@ def _fault(kind: Any, value: Any) -> str:
     if is_number and bounds.hold(value):
       return ""
     return f"give {f'a number ({parts[0].__name__}), ' * (not is_number)}{bounds}"
+  if origin is Annotated:
+    return _fault(parts[0], value)
   if type(None) in parts and value is not None:
     return _fault(parts[0], value)
   if isinstance(value, Sequence) and not isinstance(value, str) and parts:

@@ -6,7 +6,7 @@ computed in at least float32.
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import flax.linen as nn
 import jax
@@ -72,11 +72,11 @@ class BertConfig(choices.Checked):
   num_heads: choices.Count = 12
   mlp_size: choices.Count = 3072
   max_length: choices.Count = 512
-  num_segments: choices.Count = 2
+  num_segments: Annotated[choices.Count, choices.IMPORTED] = 2
   dropout_rate: choices.Rate = 0.1
   attention_dropout_rate: choices.Rate = 0.1
-  layer_norm_epsilon: choices.PositiveOrZero = 1e-12
-  activation: Literal["gelu_erf", "gelu_tanh"] = "gelu_tanh"
+  layer_norm_epsilon: Annotated[choices.PositiveOrZero, choices.IMPORTED] = 1e-12
+  activation: Annotated[Literal["gelu_erf", "gelu_tanh"], choices.IMPORTED] = "gelu_tanh"
   dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
   attention: Literal["auto", "plain", "fused"] = "auto"
   remat: bool = False

@@ -7,7 +7,7 @@ pool in other ways and have no projection.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import flax.linen as nn
 import jax
@@ -50,13 +50,13 @@ class DualEncoderConfig(EncoderConfig):
   bert: bert.BertConfig
   projection_size: choices.Count = 128
   towers: Towers = "shared"
-  pooling: Pooling = "pooler"
-  output: Output = "projection"
+  pooling: Annotated[Pooling, choices.IMPORTED] = "pooler"
+  output: Annotated[Output, choices.IMPORTED] = "projection"
   projection_dropout_rate: choices.Rate = 0.1
-  layer_norm_epsilon: choices.PositiveOrZero = 1e-3
-  ignored_ids: tuple[choices.CountOrZero, ...] = ()
-  query_prompt: tuple[choices.CountOrZero, ...] = ()
-  passage_prompt: tuple[choices.CountOrZero, ...] = ()
+  layer_norm_epsilon: Annotated[choices.PositiveOrZero, choices.IMPORTED] = 1e-3
+  ignored_ids: Annotated[tuple[choices.CountOrZero, ...], choices.IMPORTED] = ()
+  query_prompt: Annotated[tuple[choices.CountOrZero, ...], choices.IMPORTED] = ()
+  passage_prompt: Annotated[tuple[choices.CountOrZero, ...], choices.IMPORTED] = ()
 
   def __post_init__(self):
     super().__post_init__()

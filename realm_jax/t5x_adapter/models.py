@@ -96,7 +96,7 @@ class PretrainingModel(models.BaseModel):
         dual_encoder=dual_encoder, knowledge_augmented_encoder=knowledge_augmented_encoder
       ),
       retrieval=retrieval,
-    )
+    ).begun(self.starts)
     super().__init__(optimizer_def=optimizer_def)
     self.description = training.describe(self.store)
     self.description.check_sizes(self.store.vocabulary)

@@ -5,7 +5,8 @@ Each is a configuration, its model and loss.
 
 import abc
 import dataclasses
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from realm_jax.objectives.objective import Objective
 from realm_jax.training.batch_sources import PlainBatches
 from realm_jax.training.examples import DataConfig, Examples, MaskedQueryData, PairData
 from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.starts import Starts, read
+from realm_jax.training.starts import Start, Starts, configured, read
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import TrainingConfig
 from realm_jax.training.training_run import TrainingRun
@@ -36,10 +37,15 @@ class PlainTraining(TrainingConfig, abc.ABC):
 
   Attributes:
     data: The examples and how they are batched.
+    part: The name of its model among the parts of models.
   """
 
   data: DataConfig
-  parts: ClassVar[tuple[str, ...]]
+  part: ClassVar[str]
+
+  @abc.abstractmethod
+  def begun(self, starts: Iterable[Start]) -> Self:
+    """Returns the same training of a model as its starts have it."""
 
   @abc.abstractmethod
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
@@ -58,16 +64,17 @@ class PlainTraining(TrainingConfig, abc.ABC):
     start: Starts,
   ) -> None:
     """Trains in a working directory, on examples from a corpus or prepared from it."""
-    starts = read(start, parts=self.parts)
+    starts = read(start, parts=[self.part])
+    training = self.begun(starts)
     store = open_corpus(passages, starts=[start.checkpoints for start in starts])
     source = passages if prepared is None else prepared
     examples = Examples(data=self.data, source=source, vocabulary=store.vocabulary_directory)
-    description = self.describe(store)
+    description = training.describe(store)
     description.check_sizes(store.vocabulary)
     run = TrainingRun(
       workdir,
-      program=self.program(),
-      config=self,
+      program=training.program(),
+      config=training,
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
       starts=starts,
@@ -92,7 +99,10 @@ class ContrastiveTraining(PlainTraining):
   data: PairData = PairData()
   dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
   objective: Objective = Contrastive()
-  parts = ("dual_encoder",)
+  part = "dual_encoder"
+
+  def begun(self, starts: Iterable[Start]) -> Self:
+    return dataclasses.replace(self, **configured(starts, dual_encoder=self.dual_encoder))
 
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
@@ -141,7 +151,11 @@ class MaskedLmTraining(PlainTraining):
   )
   bert: BertConfig = BertConfig()
   objective: Objective = MaskedLm()
-  parts = ("knowledge_augmented_encoder",)
+  part = "knowledge_augmented_encoder"
+
+  def begun(self, starts: Iterable[Start]) -> Self:
+    found = configured(starts, knowledge_augmented_encoder=self.bert)
+    return dataclasses.replace(self, bert=found[self.part])
 
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(

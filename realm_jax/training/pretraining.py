@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import alarms
 from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.starts import Start, configured
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
 
@@ -83,6 +84,12 @@ class Pretraining(TrainingConfig):
         f"objective={objective!r} cannot be hashed ({error}); make {type(objective).__name__} a "
         "frozen dataclass, with tuples instead of lists"
       ) from None
+
+  def begun(self, starts: Iterable[Start]) -> "Pretraining":
+    """Returns the same training of a model as its starts have it."""
+    encoders = {part: getattr(self.model, part) for part in PARTS}
+    model = dataclasses.replace(self.model, **configured(starts, **encoders))
+    return dataclasses.replace(self, model=model)
 
   def check_reachable(self) -> None:
     """Checks that an index that follows can be recent enough; see `RefreshConfig`."""

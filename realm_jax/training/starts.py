@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import flax.traverse_util
 import jax.numpy as jnp
+from absl import logging
 
-from realm_jax.checkpoints import orbax_files
+from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.foundations import choices
+from realm_jax.models.bert import BertConfig
 
 # As a job takes them: each in a flag of its own, because a directory may have commas.
 Starts = Annotated[Sequence[str], choices.WHOLE]
@@ -112,6 +114,48 @@ def begun(params: dict, abstract_params: dict, starts: Iterable[Start]) -> dict:
     # Copies, because two places may take the same array and the state's buffers are donated.
     flat.update({name: jnp.copy(saved[source]) for name, source in wanted.items()})
   return flax.traverse_util.unflatten_dict(flat, sep="/")
+
+
+def configured(starts: Iterable[Start], **configs: Any) -> dict[str, Any]:
+  """Returns the configurations of a model's parts, by part, with what its starts bring.
+
+  Settings that models from elsewhere bring, such as a pooling, are those of the checkpoint unless
+  they were set.
+  """
+  for start in starts:
+    description = saved_models.load(start.checkpoints).description
+    for here, there in start.parts:
+      part = here.partition("/")[0]
+      own, saved = configs[part], getattr(description, there.partition("/")[0])
+      configs[part] = _brought(own, saved, bert_only=here.endswith("/bert"))
+      if changes := _changes(own, configs[part]):
+        logging.info("%s is as in %s: %s", part, start.checkpoints, ", ".join(changes))
+  return configs
+
+
+def _brought(own: Any, saved: Any, *, bert_only: bool) -> Any:
+  """Returns a configuration with the settings that another, or its BERT, brings."""
+  values = {}
+  if bert_only:
+    saved = getattr(saved, "bert", saved)
+    if (bert := getattr(own, "bert", None)) is not None:
+      return dataclasses.replace(own, bert=_brought(bert, saved, bert_only=True))
+  if not isinstance(own, type(saved)):
+    return own
+  for field in dataclasses.fields(saved):
+    mine, theirs = getattr(own, field.name), getattr(saved, field.name)
+    if isinstance(theirs, BertConfig):
+      values[field.name] = _brought(mine, theirs, bert_only=True)
+    elif mine == field.default and field.name in choices.imported(type(saved)):
+      values[field.name] = theirs
+  return dataclasses.replace(own, **values)
+
+
+def _changes(before: Any, after: Any) -> list[str]:
+  old, new = (
+    flax.traverse_util.flatten_dict(dataclasses.asdict(each), sep=".") for each in (before, after)
+  )
+  return [f"{name}={value}" for name, value in new.items() if value != old[name]]
 
 
 def _wanted(start: Start, names: Sequence[str]) -> Iterator[tuple[str, str]]:

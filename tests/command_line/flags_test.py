@@ -3,11 +3,12 @@
 import collections.abc
 import dataclasses
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 
 from realm_jax.command_line import flags
+from realm_jax.foundations import choices
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,25 @@ def test_other_types_are_set_through_gin(annotation):
   assert flags.plain(annotation) is None
   with pytest.raises(ValueError, match="--k is set through gin"):
     flags.parse(["--k=1"], [flags.Keyword("k", annotation, None, "")])
+
+
+def test_what_imported_models_bring_is_no_flag_and_is_checked_all_the_same():
+  @dataclasses.dataclass(frozen=True)
+  class Config(choices.Checked):
+    size: choices.Count = 8
+    prompt: Annotated[tuple[choices.CountOrZero, ...], choices.IMPORTED] = ()
+    segments: Annotated[choices.Count, choices.IMPORTED] = 2
+
+  def job(*, config: Config = Config()) -> None: ...
+
+  tree = flags.keywords(job)
+  assert "--size" in flags.help_text(tree) and "segments" not in flags.help_text(tree)
+  with pytest.raises(ValueError, match="--prompt comes with an imported --start, or is set throu"):
+    flags.parse(["--prompt=3"], tree)
+  with pytest.raises(ValueError, match="segments=0; give at least 1"):
+    Config(segments=0)
+  with pytest.raises(ValueError, match="prompt=-1; give at least 0"):
+    Config(prompt=(-1,))
 
 
 def _job(*, source: str, limit: "int | None" = None, rate: float = 0.5) -> None:

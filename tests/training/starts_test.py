@@ -1,9 +1,14 @@
 """Starts: which parts a text names, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from realm_jax.checkpoints import orbax_files
+from realm_jax.checkpoints import orbax_files, saved_models
+from realm_jax.foundations import json_fields
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.training import starts
 
 DUAL, READER = PARTS = ("dual_encoder", "knowledge_augmented_encoder")
@@ -76,6 +81,64 @@ def test_parameters_are_those_of_the_checkpoints_and_others_stay(root):
   assert [*begun[DUAL]["tower"]["bert"]] == [4, 4] and not begun[READER]["bert"].any()
   with pytest.raises(ValueError, match="this model has no dual_encoder/bert"):
     starts.begun(params, params, [starts.Start(f"{root}/both", [(f"{DUAL}/bert", READER)])])
+
+
+ELSEWHERE = BertConfig(
+  hidden_size=8, num_heads=2, dropout_rate=0, activation="gelu_erf", num_segments=5
+)
+OWN = BertConfig(hidden_size=8, num_heads=2, num_layers=3, layer_norm_epsilon=1e-5)
+BROUGHT = dataclasses.replace(OWN, activation="gelu_erf", num_segments=5)
+SENTENCES = {"projection_size": 8, "pooling": "mean", "output": "unit_length"}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+  """A checkpoint of a sentence encoder and its reader, with settings that only imports have."""
+  directory = tmp_path_factory.mktemp("imported")
+  encoder = DualEncoderConfig(
+    bert=ELSEWHERE, query_prompt=(5, 6), layer_norm_epsilon=1e-12, temperature=9, **SENTENCES
+  )
+  description = saved_models.ModelDescription(
+    dual_encoder=encoder,
+    knowledge_augmented_encoder=ELSEWHERE,
+    query_length=8,
+    passage_length=8,
+    vocabulary_digest="",
+    corpus_fingerprint="",
+  )
+  params = {DUAL: {"tower": {"bert": np.ones(2)}}, READER: {"bert": np.ones(2)}}
+  with orbax_files.Checkpointer(directory) as checkpointer:
+    metadata = {"model": json_fields.as_json(description)}
+    checkpointer.save(0, {"params": params}, input={}, metadata=metadata)
+  return directory
+
+
+@pytest.mark.parametrize(
+  ("part", "brought"),
+  [
+    ("", {DUAL: {"query_prompt": (5, 6), **SENTENCES}, READER: BROUGHT}),
+    (f":{DUAL}", {DUAL: {"query_prompt": (5, 6), **SENTENCES}, READER: OWN}),
+    (f":{DUAL}/tower/bert", {DUAL: {}, READER: OWN}),
+    (f":{DUAL}/tower/bert={READER}/bert", {DUAL: {}, READER: OWN}),
+    (f":{READER}", {DUAL: None, READER: BROUGHT}),
+    (f":{READER}/bert={DUAL}/tower/bert", {DUAL: None, READER: BROUGHT}),
+  ],
+)
+def test_what_only_imported_models_have_comes_with_their_parts_unless_it_was_set(
+  imported, part, brought
+):
+  set_here = {"projection_size": 8, "layer_norm_epsilon": 0.5}
+  own = {DUAL: DualEncoderConfig(bert=OWN, **set_here), READER: OWN}
+  found = starts.configured(starts.read(f"{imported}{part}", parts=PARTS), **own)
+  encoder, of_encoder = own[DUAL], brought.pop(DUAL)
+  if of_encoder is not None:
+    encoder = DualEncoderConfig(bert=BROUGHT, **set_here | of_encoder)
+  assert found == {DUAL: encoder, **brought}
+
+
+def test_an_encoder_of_other_settings_keeps_them(imported):
+  given = starts.read(f"{imported}:{DUAL}", parts=PARTS)
+  assert starts.configured(given, **{DUAL: OWN}) == {DUAL: OWN}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def pretrain(
       "train_retriever` learns from pairs, and a loop of your own from both"
     )
   starts = read(start, parts=PARTS)
+  pretraining = pretraining.begun(starts)
   store = open_corpus(passages, starts=[start.checkpoints for start in starts])
   pretraining.check_reachable()
   description = pretraining.describe(store)

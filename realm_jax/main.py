@@ -27,10 +27,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from realm_jax import __version__
-from realm_jax.command_line import configuration, flags, signatures
-from realm_jax.command_line.configuration import UsageError
+from realm_jax.command_line import flags, signatures
+from realm_jax.command_line.flags import UsageError
 from realm_jax.devices import backend
-from realm_jax.foundations import child_processes, choices
+from realm_jax.foundations import child_processes, choices, extras
 from realm_jax.text import terminal
 
 _ROOMS = {
@@ -110,7 +110,10 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
     if "RESOURCE_EXHAUSTED" in str(error):
       error = f"{str(error).splitlines()[0]} {_MEMORY_HINT}"
       return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
-    if not _is_user_error(error):
+    trains = not argv[0].startswith("kb")
+    if needed := extras.missing(error, trains=trains):
+      error = needed
+    elif not _is_user_error(error):
       raise
     return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
 
@@ -183,7 +186,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     given = _parse(name, rest, [*common, *keywords])
   gin_files = given.pop("gin_file", ())
   if not gin_files and not bindings:
-    configuration.refuse_missing(name, keywords, given)
+    flags.refuse_missing(name, keywords, given)
   if of_package:
     job = find(name, jobs)
     keywords = flags.keywords(job)
@@ -196,6 +199,10 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
       processes.join(**joining)
     except ValueError as error:
       raise UsageError(str(error)) from error
+  if name.startswith("kb ") and not gin_files and not bindings:
+    return flags.call(job, given) or 0
+  from realm_jax.command_line import configuration  # late, because a knowledge base needs no gin
+
   configuration.configure(job, gin_files=gin_files, bindings=bindings, values=given)
   if "jax" in sys.modules:  # only jobs that compute import it
     backend.keep_programs(configuration.directory(job, keywords))

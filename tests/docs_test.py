@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from realm_jax import main
-from realm_jax.command_line import configuration
+from realm_jax.command_line import configuration, flags
 from realm_jax.devices import processes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -58,7 +58,8 @@ JOBS += [("benchmarks/reproductions.toml", words) for words in reproductions()]
 def nothing_runs(monkeypatch):
   monkeypatch.chdir(ROOT)
   monkeypatch.setattr(configuration, "run", lambda *_: 0)
-  monkeypatch.setattr(configuration, "refuse_missing", lambda *_: None)
+  monkeypatch.setattr(flags, "call", lambda *_: 0)
+  monkeypatch.setattr(flags, "refuse_missing", lambda *_: None)
   monkeypatch.setattr(processes, "join", lambda **_: None)
   yield
   gin.clear_config()

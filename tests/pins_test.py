@@ -31,7 +31,7 @@ def test_the_jax_that_computes_wrongly_is_refused_and_the_pinned_ones_are_not():
     runpy.run_path(str(ROOT / "setup.py"))
   [jax] = [
     need
-    for need in map(Requirement, setup.call_args.kwargs["install_requires"])
+    for need in map(Requirement, setup.call_args.kwargs["extras_require"]["encoder"])
     if need.name == "jax"
   ]
   assert not jax.specifier.contains("0.10.2")

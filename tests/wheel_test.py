@@ -14,7 +14,7 @@ import pytest
 from tests.knowledge_base import tiny_models
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("gin", "realm_jax", "tasks")
+FOLDERS = ("gin", "realm_jax")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
 SHOW = "import site; site.addsitedir({!r}); import realm_jax as r; print(r.__version__, r.__file__)"

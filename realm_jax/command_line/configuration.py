@@ -12,23 +12,20 @@ import inspect
 import os
 import pathlib
 import traceback
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
 import gin.config
 
 from realm_jax.command_line import flags
+from realm_jax.command_line.flags import UsageError, refuse_missing
 from realm_jax.foundations import atomic_files
 
 _DYNAMIC = "from __gin__ import dynamic_registration\n"
 
 gin.add_config_file_search_path(str(pathlib.Path(__file__).resolve().parents[1]))  # contains gin/
 gin.config._FILE_READERS[1:] = []  # which log an error for every folder without the file
-
-
-class UsageError(Exception):
-  """The command line or the configuration names something wrong."""
 
 
 def configure(
@@ -186,14 +183,6 @@ def directory(
   values.update(gin.get_bindings(job, resolve_references=False))
   # A macro becomes its value when copied.
   return next((copy.deepcopy(values[name]) for name in names if values.get(name)), None)
-
-
-def refuse_missing(name: str, keywords: Sequence[flags.Keyword], given: Container[str]) -> None:
-  """Raises UsageError if a keyword that a job needs is not given."""
-  needed = [k.name for k in keywords if k.default is flags.REQUIRED and k.name not in given]
-  if needed:
-    ways = ", ".join(f"--{keyword}" for keyword in needed)
-    raise UsageError(f"{name} needs {ways}; see realm {name} --help")
 
 
 def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:

@@ -16,7 +16,7 @@ import shutil
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import docstring_parser
@@ -27,6 +27,10 @@ REQUIRED = inspect.Parameter.empty
 
 _SEQUENCES = {tuple: tuple, list: list, collections.abc.Sequence: tuple}
 _SCALARS = {str: "TEXT", int: "INT", float: "FLOAT", bool: "true|false"}
+
+
+class UsageError(Exception):
+  """The command line or the configuration names something wrong."""
 
 
 class Plain(NamedTuple):
@@ -282,3 +286,37 @@ def _without_none(annotation: Any) -> Any:
     return annotation
   some = [part for part in typing.get_args(annotation) if part is not type(None)]
   return some[0] if len(some) == 1 else annotation
+
+
+def refuse_missing(name: str, keywords: Sequence[Keyword], given: Container[str]) -> None:
+  """Raises UsageError if a keyword that a job needs is not given."""
+  needed = [k.name for k in keywords if k.default is REQUIRED and k.name not in given]
+  if needed:
+    ways = ", ".join(f"--{keyword}" for keyword in needed)
+    raise UsageError(f"{name} needs {ways}; see realm {name} --help")
+
+
+def call(
+  function: Callable[..., Any], values: Mapping[str, Any], *, instance: Any = None, path: str = ""
+) -> Any:
+  """Calls a function, and makes its configurations, of values by their dotted names.
+
+  Raises:
+    UsageError: If a configuration refuses its values.
+  """
+  arguments = {}
+  for keyword in keywords(function, instance=instance):
+    name = f"{path}{keyword.name}"
+    if keyword.config is not None:
+      chosen = keyword.default if isinstance(keyword.default, keyword.config) else None
+      if chosen is not None or any(value.startswith(f"{name}.") for value in values):
+        try:
+          made = call(keyword.config, values, instance=chosen, path=f"{name}.")
+        except ValueError as error:
+          raise UsageError(str(error)) from error
+        arguments[keyword.name] = made
+    elif name in values:
+      arguments[keyword.name] = values[name]
+    elif keyword.overridden:
+      arguments[keyword.name] = keyword.default
+  return function(**arguments)

@@ -13,9 +13,11 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+# Slow to import, or not there where only a knowledge base is searched.
 _SLOW = frozenset(
-  "apache_beam chex faiss flax jax jaxlib matplotlib optax orbax scann scipy seqio t5 t5x "
-  "tensorboard tensorflow".split()
+  "apache_beam chex faiss flax gin google_crc32c jax jaxlib matplotlib ml_dtypes msgpack optax "
+  "orbax psutil safetensors scann scipy seqio t5 t5x tensorboard tensorflow tensorstore "
+  "tokenizers".split()
 )
 
 

@@ -17,12 +17,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-import tensorstore
 from absl import logging
 
 from realm_jax.foundations import atomic_files, object_store, plain_files
 from realm_jax.foundations.output_kinds import DirectoryKind
+
+if TYPE_CHECKING:
+  from tensorstore import KvStore
 
 LOCK_FILE = "directory.lock"
 _NAME_LENGTH = 400  # characters of a holder, of what may be any file
@@ -154,6 +157,8 @@ class _Lease(contextlib.AbstractContextManager[Callable[[], None]]):
     self._directory = directory
     self._renew_seconds = renew_seconds
     self._expiry_seconds = expiry_seconds
+    import tensorstore  # late, because a lock on this machine needs no object store
+
     self._objects = tensorstore.KvStore.open(f"{directory.rstrip('/')}/").result()
     self._name = f"{_own_name()}, lease {uuid.uuid4().hex[:8]}"
     self._writing = threading.Lock()
@@ -181,7 +186,7 @@ class _Lease(contextlib.AbstractContextManager[Callable[[], None]]):
         f"renew its lease for {self._expiry_seconds:.0f} s; run only one job in a directory"
       )
 
-  def _read(self) -> tensorstore.KvStore.ReadResult:
+  def _read(self) -> "KvStore.ReadResult":
     return self._objects.read(LOCK_FILE).result()
 
   def _renewed(self) -> bool:
@@ -193,12 +198,12 @@ class _Lease(contextlib.AbstractContextManager[Callable[[], None]]):
         return False
       return self._replaced(found, self._name.encode())
 
-  def _replaced(self, found: tensorstore.KvStore.ReadResult, content: bytes | None) -> bool:
+  def _replaced(self, found: "KvStore.ReadResult", content: bytes | None) -> bool:
     """Writes or removes the lease if it is still the one that was found."""
     written = self._objects.write(LOCK_FILE, content, if_equal=found.stamp.generation)
     return bool(written.result().generation)
 
-  def _wait_for_the_end_of(self, lease: tensorstore.KvStore.ReadResult) -> None:
+  def _wait_for_the_end_of(self, lease: "KvStore.ReadResult") -> None:
     """Waits until a lease is released or has expired."""
     holder = lease.value.decode()
     logging.info(

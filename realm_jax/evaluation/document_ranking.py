@@ -13,7 +13,7 @@ from realm_jax.data.questions import Judgements, Question, columns_of, describe_
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
-from realm_jax.foundations import progress, text_files
+from realm_jax.foundations import extras, progress, text_files
 
 _CUTOFF = 10  # for nDCG and the reciprocal rank
 # Query id to document name to score, best first.
@@ -149,9 +149,7 @@ def document_scores(
     import ir_measures
     from ir_measures import RR, R, nDCG
   except ModuleNotFoundError as error:
-    raise ValueError(
-      f"judgements need {error.name}: pip install -e '.[trec]' in the checkout"
-    ) from error
+    raise ValueError(f"judgements need {error.name}: {extras.how_to_install('trec')}") from error
   if not any(judgements[query].keys() & run.get(query, {}).keys() for query in judgements):
     raise ValueError(
       "none of the documents found is judged; check that the judgements are for this corpus, and "

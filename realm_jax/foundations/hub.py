@@ -9,6 +9,8 @@ import os
 import re
 import urllib.parse
 
+from realm_jax.foundations import extras
+
 _SCHEME = "hf://"
 _ADDRESS = re.compile(r"(?:hf://)?([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w./-]+))?")
 _DATASETS = "hf://datasets/"
@@ -95,7 +97,7 @@ def _download(name: str, revision: str | None, path: str, **settings) -> str:
     import huggingface_hub
   except ImportError as error:
     raise ValueError(
-      f"{missing}, and the Hugging Face hub needs its library: pip install 'realm_jax[hub]'"
+      f"{missing}, and the Hugging Face hub needs its library: {extras.how_to_install('hub')}"
     ) from error
   # A commit never changes, so that a whole one need not be asked for where it has been downloaded.
   is_whole = revision and _COMMIT.fullmatch(revision) and "allow_patterns" not in settings

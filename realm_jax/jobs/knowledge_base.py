@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from realm_jax.foundations import choices
+from realm_jax.foundations import choices, extras
 from realm_jax.knowledge_base.encoders import text_encoders
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -295,9 +295,7 @@ def mcp(
   try:
     from realm_jax.web import mcp_server
   except ImportError as error:
-    raise ValueError(
-      f"{error}; tools need the extra: pip install -e '.[mcp]' in the checkout"
-    ) from error
+    raise ValueError(f"{error}; tools need the extra: {extras.how_to_install('mcp')}") from error
   server = mcp_server.make_server(base, write=write, generate=generate)
   if port is None:
     return server.run("stdio")

@@ -16,6 +16,8 @@ import jax
 import psutil
 from absl import logging
 
+from realm_jax.foundations import extras
+
 GIB = 2**30
 
 # Of a device of each kind, GiB of memory and the part that the compiler reserves. A device is what
@@ -199,7 +201,7 @@ def _cpu_devices(name: str, count: int) -> Sequence[jax.Device]:
 
 def _tpu_devices(name: str, *, kind: str, sizes: str) -> Sequence[jax.Device]:
   if importlib.util.find_spec("libtpu") is None:
-    raise ValueError(f"topology {name} needs libtpu: pip install -e '.[tpu]' in the checkout")
+    raise ValueError(f"topology {name} needs libtpu: {extras.how_to_install('tpu')}")
   # Otherwise libtpu would search for a TPU for minutes, and report that there is none.
   os.environ["TPU_SKIP_MDS_QUERY"] = "1"
   os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no device is in use, so two plans may run

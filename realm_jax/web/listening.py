@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
 
-from realm_jax.foundations import choices
+from realm_jax.foundations import choices, extras
 
 _STOPPING = 25  # seconds for requests in flight; what starts containers gives them 30
 
@@ -91,7 +91,7 @@ def listening(host: str, port: int) -> Iterator[Listener]:
     del fastapi, uvicorn
   except ImportError as error:
     raise ValueError(
-      f"{error}; serving needs the extra: pip install -e '.[serve]' in the checkout"
+      f"{error}; serving needs the extra: {extras.how_to_install('serve')}"
     ) from error
   if not 0 <= port < 65536:
     raise ValueError(f"port={port}; use 0 to 65535")

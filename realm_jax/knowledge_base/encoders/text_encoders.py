@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax.checkpoints.formats import sentence_modules
-from realm_jax.foundations import hub, progress
+from realm_jax.foundations import extras, hub, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.encoders.together import Together
 from realm_jax.knowledge_base.store import array_file, commits
@@ -200,7 +200,7 @@ def _load(address: str) -> TextEncoder:
     import sentence_transformers
   except ImportError as error:
     raise ValueError(
-      f"{address} needs that library: pip install 'realm_jax[sentence-transformers]'; or "
+      f"{address} needs that library: {extras.how_to_install('sentence-transformers')}; or "
       'search by words alone: by="words" or --by=words'
     ) from error
   version = sentence_transformers.__version__

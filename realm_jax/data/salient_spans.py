@@ -17,6 +17,7 @@ import functools
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -102,10 +103,14 @@ _BEFORE_DATE = re.compile(
   r"|[aefnstwAEFNSTW](?i:irs|eco|hir|our|if|ix|eve|igh|in[et]|en|lev|we[ln]|or|pri|umm|utu|all|int))"
 )
 NUMBER = re.compile(r"\d(?<![\w.,]\d)\d*(?:,\d{3})*(?:\.\d+)?(?![\w])")
-_UPPER = "".join(c for c in map(chr, range(0x250)) if c.isupper())
-_INITIALS = r"(?<=[A-Z])\.(?:(?:[A-Z]\.)+|(?=\s[A-Z]))"  # U.S.; the J. of J. Smith
-_NAME_WORD = rf"[{_UPPER}](?<!\w.)(?:{_INITIALS}|(?:[\w'’]|-(?=\w))*)"
-_CONNECTOR = r"(?:of|the|de|la|le|du|van|von|der|den|da|di|del|al|el|and)"
+_BMP = [*map(chr, range(2**16))]
+_UPPER = "".join(c for c in _BMP if c.isupper() or unicodedata.category(c) == "Lt")
+# What is within a word beside letters: combining marks, and where it may be broken or joined.
+_MARK = "".join(c for c in _BMP if unicodedata.category(c)[0] == "M") + "\xad\u200c\u200d\u2060"
+_INITIALS = rf"\.(?:(?:[{_UPPER}]\.)+|(?=\s[{_UPPER}]))"  # U.S.; the J. of J. Smith
+_IN_WORD = rf"[\w'’{_MARK}]|-(?=\w)|&(?=[{_UPPER}])"  # Jean-Luc, AT&T
+_NAME_WORD = rf"[{_UPPER}](?<![\w{_MARK}].)[{_MARK}]*(?:{_INITIALS}|(?:{_IN_WORD})*)"
+_CONNECTOR = r"(?:of|the|de|la|le|du|van|von|der|den|da|di|del|al|el|and(?!\s(?:the\s)?[A-Z]{2}))"
 NAME = re.compile(rf"{_NAME_WORD}(?:\s(?:{_CONNECTOR}\s){{0,2}}{_NAME_WORD})*")
 
 # Words that are capitalised only because they begin a sentence.
@@ -174,7 +179,10 @@ def _sentence_starters(name: str) -> int:
   rest = name
   while rest:
     word, *after = rest.split(maxsplit=1)
-    if word.lower().strip(".'’") not in _SENTENCE_STARTERS:
+    word = word.strip(".'’")
+    # WHO and IT are abbreviations, unless other words are in capitals as well.
+    abbreviates = len(word) > 1 and word.isupper() and not "".join(after).split(" ")[0].isupper()
+    if abbreviates or word.lower() not in _SENTENCE_STARTERS:
       break
     rest = "".join(after)
   return len(name) - len(rest)
@@ -189,9 +197,9 @@ _OCCURRENCES = 3  # of a term in a text that become spans
 _NEVER_REPEATED = 0.5  # weight of terms that nothing repeats
 
 _NOUNS_ARE_CAPITALISED = ("de", "lb", "nds")  # there capitals do not tell names
-_CAPITALISED = r"[\p{Lu}\p{Lt}][\p{L}\p{M}\p{Nd}'’-]*"
+_CAPITALISED = r"[\p{Lu}\p{Lt}][\p{L}\p{M}\p{Nd}\p{Join_Control}\xad'’-]*"
 _CAPITALS = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{Nd}}]){_CAPITALISED}(?:\s{_CAPITALISED})*")
-_LATIN = r"\p{Script=Latin}[\p{Script=Latin}\p{M}\p{Nd}&'’-]*"
+_LATIN = r"\p{Script=Latin}[\p{Script=Latin}\p{M}\p{Nd}\xad&'’-]*"
 _LATINS = regex.compile(rf"{_LATIN}(?:\s{_LATIN})*")
 _SENTENCE_ENDS = regex.compile(r"(?:^|[.!?…:\n])[\s“\"«„(—–-]*$")
 _DATE_ELSEWHERE = regex.compile(

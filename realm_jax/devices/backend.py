@@ -5,6 +5,8 @@ import hashlib
 import importlib.util
 import os
 
+from realm_jax.foundations import system
+
 # Device files of TPUs (two ways), and of graphics processors.
 _ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*", "nvidiactl", "dxg", "kfd")
 
@@ -53,13 +55,5 @@ def keep_programs(directory: str | None) -> None:
 def programs_directory(base: str) -> str:
   """Returns the directory of compiled programs for this kind of CPU; others may crash in them."""
   # Virtual machines share names of CPUs, but not their features.
-  kind = repr((_processor("model name"), _processor("flags")))
+  kind = repr((system.processor("model name"), system.processor("flags")))
   return os.path.join(base, "compiled", hashlib.sha256(kind.encode()).hexdigest()[:16])
-
-
-def _processor(field: str) -> str:
-  try:
-    with open("/proc/cpuinfo") as file:
-      return next(line.partition(": ")[2].strip() for line in file if line.startswith(field))
-  except (OSError, StopIteration):
-    return "unknown"

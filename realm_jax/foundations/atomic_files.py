@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import fcntl
 import glob
 import json
 import os
@@ -13,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from realm_jax.foundations import object_store
+from realm_jax.foundations import object_store, system
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind, FileKind
 
 
@@ -29,7 +28,7 @@ def locked(path: str | os.PathLike) -> Iterator[None]:
   """
   descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
   try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    system.lock(descriptor, wait=False)
     yield
   finally:
     os.close(descriptor)

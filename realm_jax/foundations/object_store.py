@@ -13,7 +13,6 @@ Checkpoints and generations have Orbax's own commit marker. See `docs/object_sto
 
 import concurrent.futures
 import contextlib
-import fcntl
 import fnmatch
 import hashlib
 import io
@@ -31,6 +30,8 @@ from typing import cast
 import fsspec.config
 from absl import logging
 from etils import epath
+
+from realm_jax.foundations import system
 
 Path = epath.Path
 COMPLETE_FILE = "complete.json"
@@ -408,5 +409,5 @@ def cache_directory() -> str:
 def _locked(folder: str) -> Iterator[None]:
   """Locks a directory of the cache, so that one process at a time fills it."""
   with open(f"{folder}.lock", "w") as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
+    system.lock(file.fileno(), wait=True)
     yield

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import importlib.util
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, Protocol
 
@@ -14,7 +13,7 @@ import jax
 import numpy as np
 
 from realm_jax.devices import datatypes, processes
-from realm_jax.foundations import choices
+from realm_jax.foundations import choices, system
 
 _PASSAGES_PER_SHARD = 1_000_000
 _TREE_RECALL = 0.98
@@ -112,7 +111,7 @@ class SearcherConfig(choices.Checked):
 
   def num_threads(self) -> int:
     """Returns `threads`, by default the number of cores available to the process."""
-    return self.threads or len(os.sched_getaffinity(0))
+    return self.threads or system.num_cores()
 
 
 def _fastest_tree() -> str:

@@ -9,13 +9,14 @@ Factors are `[..., M, I]` with equal leading dimensions, multiplied in `dtype`. 
 differentiated again, but only in reverse mode.
 """
 
-import contextlib
 import functools
 
 import jax
 import jax.numpy as jnp
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.layout import Layout, with_layout_constraint
+
+from realm_jax.foundations import system
 
 
 @functools.cache
@@ -26,10 +27,8 @@ def fastest_dtype() -> str:
   """
   if jax.default_backend() != "cpu":
     return "bfloat16"
-  with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
-    if {"amx_bf16", "avx512_bf16"} & set(file.read().split()):
-      return "bfloat16"
-  return "float32"
+  fast = {"amx_bf16", "avx512_bf16"} & set(system.processor("flags").split())
+  return "bfloat16" if fast else "float32"
 
 
 def _product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:

@@ -16,7 +16,7 @@ import jax
 import psutil
 from absl import logging
 
-from realm_jax.foundations import extras
+from realm_jax.foundations import extras, system
 
 GIB = 2**30
 
@@ -73,7 +73,7 @@ def peak_of(device: jax.Device, *, num_devices: int) -> Peak | None:
   """
   if device.platform == "cpu":
     # Orders of magnitude: per core sixteen float32 multiply-adds a cycle at 2.5 GHz, and 20 GB/s.
-    cores = len(os.sched_getaffinity(0))
+    cores = system.num_cores()
     return Peak(cores * 80e9 / num_devices, 20e9 / num_devices)
   kind = device.device_kind
   return next((Peak(*peak) for name, peak in _PEAKS.items() if name in kind), None)

@@ -35,7 +35,7 @@ def test_libtpu_is_not_asked_where_no_accelerator_is(monkeypatch, tmp_path, file
 
 def test_processors_of_one_name_are_told_apart_by_their_flags(monkeypatch):
   fields = {"model name": "Xeon", "flags": "avx2 amx"}
-  monkeypatch.setattr(backend, "_processor", fields.get)
+  monkeypatch.setattr(backend.system, "processor", fields.get)
   programs = backend.programs_directory("cache")
   assert backend.programs_directory("cache") == programs
   fields["flags"] = "avx2"

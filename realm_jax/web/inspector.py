@@ -1,4 +1,4 @@
-"""The inspector: a page and an HTTP API on what models answer, from what, and after which edits."""
+"""The inspector: a page and an HTTP API on what a model answers, from what, and after edits."""
 
 import collections
 import dataclasses
@@ -13,8 +13,8 @@ import pydantic
 from fastapi import Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from realm_jax.answering.answerer import Answerer, EditableCorpus, Kind
-from realm_jax.answering.explanation import Explanation
+from realm_jax.answering.answerer import Answerer, EditableCorpus
+from realm_jax.answering.explanation import Explanation, GenerationRanking
 from realm_jax.corpus.edits import Edits
 from realm_jax.text.wordpieces import MASK
 from realm_jax.web import application
@@ -36,48 +36,21 @@ Passage = Annotated[str, pydantic.StringConstraints(max_length=_MAX_PASSAGE), UN
 
 
 class AnsweringService:
-  """Named models over one corpus, and its edits by session, which end with the server.
+  """A model over a corpus, and its edits by session, which end with the server."""
 
-  Attributes:
-    models: Models by displayed name; edits apply to the first, which also answers by default.
-  """
-
-  def __init__(self, models: dict[str, Answerer]):
-    self.models = models
+  def __init__(self, model: Answerer):
+    self.model = model
     # The least recently used session is dropped first.
     self._edits: collections.OrderedDict[str, Edits] = collections.OrderedDict()
-    self._lock = threading.Lock()  # of the edits alone: models answer concurrently
+    self._lock = threading.Lock()  # of the edits alone: requests are answered concurrently
 
   @property
   def corpus(self) -> EditableCorpus:
-    return next(iter(self.models.values())).corpus
+    return self.model.corpus
 
-  def names_of_kind(self, kind: Kind) -> list[str]:
-    """Returns the names of the models of a kind."""
-    return [name for name, model in self.models.items() if model.kind == kind]
-
-  def names_for(self, text: str) -> list[str]:
-    """Returns the models that take a text; if none does, all of them, to explain why not."""
-    return self.names_of_kind("mask" if MASK in text else "question") or list(self.models)
-
-  def ask(
-    self,
-    name: str,
-    texts: Sequence[str],
-    *,
-    session: str,
-    answers: int = 5,
-    target: str | None = None,
-    with_rankings: bool = False,
-  ) -> list[Explanation]:
-    """Queries a model over the corpus with the session's edits."""
-    return self.models[name].explain(
-      texts,
-      answers=answers,
-      target=target or None,
-      edits=self._read(session),
-      with_rankings=with_rankings,
-    )
+  def ask(self, texts: Sequence[str], *, session: str, **asked) -> list[Explanation]:
+    """Queries the model over the corpus with the session's edits; see `Answerer.explain`."""
+    return self.model.explain(texts, edits=self._read(session), **asked)
 
   def change(self, passage_id: int, title: str, text: str, *, session: str) -> None:
     """Replaces a passage."""
@@ -165,7 +138,6 @@ class Queries(pydantic.BaseModel):
   texts: Annotated[list[Text], pydantic.Field(min_length=1, max_length=_MAX_TEXTS)]
   answers: Annotated[int, pydantic.Field(ge=1, le=50)] = 5
   target: Text | None = None
-  model: Text | None = None
   rankings: bool = False
 
 
@@ -237,12 +209,13 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
 
   def page(session: str, text: str, target: str, refusal: str = "") -> Response:
     try:
-      explanations = _explanations(service, session, text, target)
+      explanation = _explanation(service, session, text, target)
     except ValueError as error:
-      explanations, refusal = {}, refusal or str(error)
-    models = service.models.items()
+      explanation, refusal = None, refusal or str(error)
     view = {
-      "models": [_model_view(name, model, explanations.get(name)) for name, model in models],
+      "model": service.model,
+      "explanation": explanation,
+      "rank_histories": _rank_histories(explanation.rankings if explanation else ()),
       "num_passages": len(service.corpus.store),
       "text": text,
       "target": target,
@@ -250,8 +223,7 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
       "edits": service.edits(session=session),
       "examples": examples,
     }
-    kinds = {model.kind for model in service.models.values()}
-    shown = application.render("inspector.html", view=view, kinds=kinds, mask_token=MASK)
+    shown = application.render("inspector.html", view=view, mask_token=MASK)
     response = HTMLResponse(shown, status_code=422 if refusal else 200)
     _remember(response, session)
     return response
@@ -271,47 +243,26 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
     _remember(response, session)
     return response
 
-  @router.get("/ready", summary="Whether the models are open and compiled")
+  @router.get("/ready", summary="Whether the model is open and compiled")
   def ready() -> dict:
-    return {"status": "ready", "models": list(service.models)}
+    return {"status": "ready"}
 
-  @router.get("/api/models", summary="The models, with checkpoint step and index generation")
-  def models() -> list[dict]:
-    return [
-      {
-        "name": name,
-        "asks_for": model.kind,
-        "step": model.step,
-        "generation": model.corpus.generation,
-      }
-      for name, model in service.models.items()
-    ]
+  @router.get("/api/model", summary="What the model takes, its checkpoint step, and its generation")
+  def model() -> dict:
+    one = service.model
+    return {"asks_for": one.kind, "step": one.step, "generation": one.corpus.generation}
 
-  def explain(kind: Kind, queries: Queries, session: str) -> dict:
-    names = service.names_of_kind(kind)
-    name = queries.model or next(iter(names), "")
-    if name not in names:
-      wanted = repr(queries.model) if queries.model else f"for a {kind}"
-      raise NotFoundError(
-        f"there is no model {wanted}; for a {kind} there is {', '.join(names) or 'none'}"
-      )
+  @router.post("/api/fill_mask", summary="Fills a [MASK] and explains the answer")
+  @router.post("/api/answer", summary="Answers a question and explains the answer")
+  def explain(queries: Queries, session: Session) -> dict:
     explanations = service.ask(
-      name,
       queries.texts,
       session=session,
       answers=queries.answers,
-      target=queries.target,
+      target=queries.target or None,
       with_rankings=queries.rankings,
     )
     return {"explanations": [dataclasses.asdict(one) for one in explanations]}
-
-  @router.post("/api/fill_mask", summary="Fills a [MASK] and explains the answer")
-  def fill_mask(queries: Queries, session: Session) -> dict:
-    return explain("mask", queries, session)
-
-  @router.post("/api/answer", summary="Answers a question and explains the answer")
-  def answer(queries: Queries, session: Session) -> dict:
-    return explain("question", queries, session)
 
   @router.get("/api/passages/{passage_id}", summary="A passage as this session sees it")
   def passage(passage_id: PassageId, session: Session) -> dict:
@@ -351,33 +302,28 @@ def _routes(service: AnsweringService, examples: Sequence[Example]) -> fastapi.A
   return router
 
 
-def _model_view(name: str, answerer: Answerer, explanation: Explanation | None) -> dict:
-  """Returns a model with its answer, and with the ranks of passages in each generation, from 1.
+def _rank_histories(rankings: Sequence[GenerationRanking]) -> list[dict]:
+  """Returns the ranks of passages in each generation, from 1; none of a single generation.
 
   It follows the newest generation's best passages, and the best one of each older generation.
   """
-  view = {"name": name, "answerer": answerer, "explanation": explanation}
-  rankings = explanation.rankings if explanation else ()
   if len(rankings) < 2:
-    return {**view, "rank_histories": []}
+    return []
   followed = [i for i in rankings[-1].passage_ids if i >= 0][:5]
   followed += [i for ranking in rankings[:-1] for i in ranking.passage_ids[:1]]
   shown = [ranking.passage_ids[:_SHOWN_RANKS] for ranking in rankings]
-  histories = [
+  return [
     {"passage_id": i, "ranks": [ids.index(i) + 1 if i in ids else None for ids in shown]}
     for i in [*dict.fromkeys(followed)][:_MAX_FOLLOWED]
   ]
-  return {**view, "rank_histories": histories}
 
 
-def _explanations(
+def _explanation(
   service: AnsweringService, session: str, text: str, target: str
-) -> dict[str, Explanation]:
+) -> Explanation | None:
   if not text:
-    return {}
+    return None
   if max(len(text), len(target)) > MAX_TEXT:
     raise ValueError(f"the text has more than {MAX_TEXT} characters; shorten it")
-  return {
-    name: service.ask(name, [text], session=session, target=target, with_rankings=True)[0]
-    for name in service.names_for(text)
-  }
+  (explanation,) = service.ask([text], session=session, target=target or None, with_rankings=True)
+  return explanation

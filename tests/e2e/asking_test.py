@@ -19,7 +19,7 @@ from realm_jax.foundations import atomic_files
 from realm_jax.jobs.answering import ask as ask_job
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.answering.serve import SecondModel, serve
+from realm_jax.jobs.answering.serve import serve
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training.examples import QuestionData
@@ -76,10 +76,10 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   lines = (tmp_path / "run" / "predictions.jsonl").read_text("utf-8").splitlines()
   evaluated = {line["question"]: line for line in map(json.loads, lines)}
   model = open_answerer(sources)
-  service = AnsweringService({"m": model})
+  service = AnsweringService(model)
   batches = [asked[first : first + 16] for first in range(0, len(asked), 16)]
   with concurrent.futures.ThreadPoolExecutor(4) as clients:
-    answered = clients.map(lambda batch: service.ask("m", batch, session=""), batches)
+    answered = clients.map(lambda batch: service.ask(batch, session=""), batches)
     shown = [explanation for batch in answered for explanation in batch]
   assert len(asked) == len(predicted) == len(evaluated) == len(shown) > 24
   for text, line, explanation in zip(asked, predicted, shown, strict=True):
@@ -107,8 +107,11 @@ def test_questions_in_an_object_store_are_answered_there(emulated_gcs, corpus, t
   assert answered.items() >= asked.items() and answered["prediction"]
 
 
-def test_served_models_answer_until_they_are_told_to_stop(
-  world, corpus, pretrained, tuned, monkeypatch
+@pytest.mark.parametrize(
+  ("path", "text", "count"), [("fill_mask", SENTENCE, 3), ("answer", QUESTION, 4)]
+)
+def test_a_served_model_answers_until_it_is_told_to_stop(
+  world, corpus, pretrained, tuned, monkeypatch, path, text, count
 ):
   lines, answers, before = queue.Queue(), [], signal.getsignal(signal.SIGTERM)
   said = lambda line, file=None, **_: lines.put(line) if file is None else None  # noqa: E731
@@ -117,14 +120,13 @@ def test_served_models_answer_until_they_are_told_to_stop(
   def ask_and_stop():
     address = lines.get(timeout=120)
     try:
-      for path, text in (("fill_mask", SENTENCE), ("answer", QUESTION)):
-        request = urllib.request.Request(
-          f"{address}/api/{path}",
-          json.dumps({"texts": [text], "rankings": True}).encode(),
-          {"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request) as response:
-          answers.extend(json.load(response)["explanations"])
+      request = urllib.request.Request(
+        f"{address}/api/{path}",
+        json.dumps({"texts": [text], "rankings": True}).encode(),
+        {"content-type": "application/json"},
+      )
+      with urllib.request.urlopen(request) as response:
+        answers.extend(json.load(response)["explanations"])
       with urllib.request.urlopen(f"{address}/ready") as response:
         answers.append(json.load(response))
     finally:
@@ -137,19 +139,17 @@ def test_served_models_answer_until_they_are_told_to_stop(
     str(world / "almanac" / "heldout_questions.jsonl"),
   )
   serve(
-    sources=Sources(checkpoints=pretrained, **corpus),
-    second=SecondModel(second_checkpoints=tuned),
+    sources=Sources(checkpoints=pretrained if path == "fill_mask" else tuned, **corpus),
     questions=questions,
     port=0,
     history=1,
   )
   client.join()
-  filled, answered, ready = answers
-  assert filled["query"] == SENTENCE and len(filled["passages"]) == 3
-  assert answered["query"] == QUESTION and len(answered["passages"]) == 4
-  assert filled["rankings"][0]["own_query_encoder"]
+  answered, ready = answers
+  assert answered["query"] == text and len(answered["passages"]) == count
   assert [ranking["generation"] for ranking in answered["rankings"]] == [0]
-  assert ready == {"status": "ready", "models": ["this model", "second model"]}
+  assert answered["rankings"][0]["own_query_encoder"] == (path == "fill_mask")
+  assert ready == {"status": "ready"}
   assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -9,7 +9,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.interop
 
 from realm_jax.web.application import Example  # noqa: E402
-from realm_jax.web.inspector import AnsweringService, make_app  # noqa: E402
+from realm_jax.web.inspector import make_app  # noqa: E402
 from realm_jax.web.listening import LimitSettings  # noqa: E402
 from tests.web.browsing import contrast  # noqa: E402
 
@@ -17,10 +17,10 @@ QUERY = "[MASK] is the money of Britain"
 
 
 @pytest.fixture
-def open_page(filler, answerer, open_app):
-  """`open_page(**settings)` opens the inspector of two models."""
+def open_page(service, open_app):
+  """`open_page(**settings)` opens the inspector."""
   app = make_app(
-    AnsweringService({"masks": filler, "questions": answerer}),
+    service,
     limits=LimitSettings(hosts=("127.0.0.1",)),
     examples=[Example(text="[MASK] is the money of Japan", answer="yen")] * 6,
   )

@@ -170,7 +170,7 @@ def filler(make_filler):
 
 @pytest.fixture
 def service(filler):
-  return AnsweringService({"this model": filler})
+  return AnsweringService(filler)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
-"""Serves one or two models over a corpus: pages and an HTTP API."""
+"""Serves a model over a corpus: pages and an HTTP API."""
 
-import dataclasses
 import itertools
 import random
 from collections.abc import Iterator
@@ -18,47 +17,9 @@ from realm_jax.web.listening import LimitSettings, listening
 _LONG, _PASSAGES_TRIED = 160, 1000  # characters of an example, and where it is looked for
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SecondModel(choices.Checked):
-  """A model shown next to the first, or one for questions if the first fills masks.
-
-  Attributes:
-    second_checkpoints: Its checkpoints. None uses those of the first if `second_step` is given, and
-      otherwise opens no second model.
-    second_index: Its generations; None uses those of the first.
-    second_step: Step of its checkpoint; None uses the newest.
-    second_generation: Its generation; None uses the newest.
-  """
-
-  second_checkpoints: str | None = None
-  second_index: str | None = None
-  second_step: choices.CountOrZero | None = None
-  second_generation: choices.CountOrZero | None = None
-
-  def sources(self, first: Sources) -> tuple[Sources, ...]:
-    """Returns the sources of the second model, given those of the first; empty if there is none."""
-    if self.second_checkpoints is None and self.second_step is None:
-      if self != SecondModel():
-        raise ValueError(
-          f"second_index={self.second_index}, second_generation={self.second_generation} without a "
-          "second model; give --second_checkpoints or --second_step"
-        )
-      return ()
-    second = dataclasses.replace(
-      first,
-      checkpoints=self.second_checkpoints or first.checkpoints,
-      index=self.second_index or first.index,
-      step=self.second_step,
-      generation=self.second_generation,
-    )
-    return (second,)
-
-
 def serve(
   *,
   sources: Sources = Sources(),
-  second: SecondModel = SecondModel(),
-  names: tuple[str, str] = ("this model", "second model"),
   history: choices.CountOrZero = 6,
   max_answer_length: choices.Count = 4,
   questions: tuple[str, ...] = (),
@@ -67,13 +28,11 @@ def serve(
   port: choices.Port = 8080,
   limits: LimitSettings = LimitSettings(),
 ) -> None:
-  """Opens one or two models over one corpus, and serves until told to stop.
+  """Opens a model over a corpus, and serves until told to stop.
 
   Args:
     sources: The model, the corpus and its index.
-    second: A second model over the same corpus.
-    names: Names of the two models, which differ.
-    history: Number of generations whose rankings are compared; each model holds them in memory.
+    history: Number of generations whose rankings are compared, all held in memory.
     max_answer_length: Maximum wordpieces that fill a mask.
     questions: JSON Lines of questions or masked sentences; some are offered as examples. Without,
       sentences of the corpus are, for a model that fills masks.
@@ -84,24 +43,18 @@ def serve(
   """
   if missing := sources.missing():
     raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
-  if names[0] == names[1]:
-    raise ValueError(f"both models are named {names[0]!r}; give two --names")
   with listening(host, port) as listener:
     from realm_jax.web import inspector
     from realm_jax.web.application import Example
     from realm_jax.web.inspector import AnsweringService
 
-    models = {
-      name: open_answerer(opened, max_answer_length=max_answer_length, history=history)
-      for name, opened in zip(names, (sources, *second.sources(sources)), strict=False)
-    }
-    for model in models.values():
-      model.warm_up()
+    model = open_answerer(sources, max_answer_length=max_answer_length, history=history)
+    model.warm_up()
     examples = [example for file in questions for example in _examples(file, num_examples)]
-    if not questions and any(model.kind == "mask" for model in models.values()):
-      examples = [*itertools.islice(_sentences(models[names[0]].corpus.store), num_examples)]
+    if not questions and model.kind == "mask":
+      examples = [*itertools.islice(_sentences(model.corpus.store), num_examples)]
     app = inspector.make_app(
-      AnsweringService(models),
+      AnsweringService(model),
       limits=limits.with_local_names(host),
       examples=[Example(text=text, answer=answer) for text, answer in examples],
     )

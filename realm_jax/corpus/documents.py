@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from realm_jax.corpus import limits
 from realm_jax.corpus.passage_store import passage_uid
 
 _NAMED = 20
@@ -164,6 +165,10 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
     text = fields.get("text", "")
     if not isinstance(text, str):
       raise ValueError(f"`text` is {shown(text)}, not a string")
+    if len(title) + len(text) > limits.RECORD:
+      raise ValueError(limits.too_long())
+    if reason := limits.too_many_fields(len(fields)):
+      raise ValueError(reason)
     try:
       (id + title + text).encode()
     except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, UTF-8 cannot

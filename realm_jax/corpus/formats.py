@@ -6,14 +6,16 @@ Records have a `text` or a `title`, and may have an `id` and other fields.
 import collections
 import csv
 import functools
+import io
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TextIO
 
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, Document, Record, make_record, written_number
-from realm_jax.corpus.input_files import NOT_UTF8, InputFile, encoding_error
+from realm_jax.corpus.input_files import NOT_UTF8, InputFile, lines_of, text_error
 
 _TEXTS = ("id", "_id", "title", "text")
 
@@ -22,7 +24,6 @@ _SPACE = " \t\r\n\ufeff"
 _NO_SPACE = re.compile(f"[^{_SPACE}]")
 
 _DELIMITERS = ",\t;|"
-_LONGEST = 2**26  # characters of a cell
 
 _ROWS_AT_ONCE = 256
 
@@ -35,29 +36,36 @@ def read_json(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Recor
       only if its first line does not have an object that ends there.
   """
   content = lines()
-  first = next((line for line in content if line.strip(_SPACE)), "")
+  first = next((line for line in lines_of(content) if line.strip(_SPACE)), "")
   if not _goes_on(first):
     yield from _read_lines(lines(), file=file)
     return
-  text = first + content.read()
-  try:
-    if broken := encoding_error(text):
-      raise ValueError(broken)
-    values = _values(text)
-  except (ValueError, RecursionError) as error:
-    # Perhaps one object a line after all, of which the first is broken.
-    if any(isinstance(record, Document) for record in _read_lines(lines(), file=file)):
-      yield from _read_lines(lines(), file=file)
-    else:
-      yield BadRecord(kind="broken_records", name=file.shown, reason=f"not JSON: {error}")
+  text = first + content.read(limits.WHOLE_JSON)
+  if len(text) > limits.WHOLE_JSON:
+    reason = f"{limits.too_long(limits.WHOLE_JSON)}, or write one JSON object a line"
+    yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
-  for number, value in enumerate(values):
-    yield _record(value, file=file, number=number, name=f"{file.shown}:record {number}")
+  reason = text_error(text, limit=limits.WHOLE_JSON)
+  try:
+    if not reason:
+      collections.deque(_values(text), maxlen=0)  # that all is JSON is known before any is read
+  except (ValueError, RecursionError) as error:
+    reason = _json_error(error)
+  if not reason:
+    for number, value in enumerate(_values(text)):
+      yield _record(value, file=file, number=number, name=f"{file.shown}:record {number}")
+  # Perhaps one object a line after all, of which the first is broken.
+  elif any(isinstance(record, Document) for record in _read_lines(lines(), file=file)):
+    yield from _read_lines(lines(), file=file)
+  else:
+    yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
 
 
 def _goes_on(line: str) -> bool:
   """Returns whether a line begins an array, or an object that does not end in it."""
   line = line.strip(_SPACE)
+  if len(line) > limits.RECORD:
+    return line[0] == "["
   try:
     return isinstance(json.loads(line), list)
   except json.JSONDecodeError as error:
@@ -66,34 +74,58 @@ def _goes_on(line: str) -> bool:
     return False
 
 
-def _values(text: str) -> list[Any]:
-  """Returns the values of a text, and instead of arrays their items."""
-  decoder, found, place = json.JSONDecoder(), [], 0
+def _values(text: str) -> Iterator[Any]:
+  """Yields the values of a text, and instead of arrays their items."""
+  decoder, place = json.JSONDecoder(), 0
   while begin := _NO_SPACE.search(text, place):
-    value, place = decoder.raw_decode(text, begin.start())
-    found += value if isinstance(value, list) else [value]
-  return found
+    place = begin.start()
+    if begin[0] != "[":
+      value, place = decoder.raw_decode(text, place)
+      yield value
+      continue
+    place, mark = _next(text, place + 1)
+    while mark != "]":
+      value, place = decoder.raw_decode(text, place)
+      yield value
+      place, mark = _next(text, place)
+      if mark == ",":
+        place, _ = _next(text, place + 1)
+      elif mark != "]":
+        raise json.JSONDecodeError("Expecting ',' delimiter", text, place)
+    place += 1
+
+
+def _next(text: str, place: int) -> tuple[int, str]:
+  """Returns where the next character is that is no space, and this."""
+  found = _NO_SPACE.search(text, place)
+  return (found.start(), found[0]) if found else (len(text), "")
 
 
 def _read_lines(lines: TextIO, *, file: InputFile) -> Iterator[Record]:
-  for number, line in enumerate(lines):
+  for number, line in enumerate(lines_of(lines)):
     line = line.strip(_SPACE)
     if not line:
       continue
     name = f"{file.shown}:{number + 1}"
-    reason = encoding_error(line)
+    reason = text_error(line)
     try:
       value = None if reason else json.loads(line)
     except json.JSONDecodeError as error:
       reason = _NO_OBJECT if line[0] == "[" else f"{line[:40]!r} is not JSON: {error.msg}"
-    except ValueError as error:
-      reason = str(error)
-    except RecursionError:
-      reason = "nested too deep"
+    except (ValueError, RecursionError) as error:
+      reason = _json_error(error)
     if reason:
       yield BadRecord(kind="broken_records", name=name, reason=reason)
     else:
       yield _record(value, file=file, number=number, name=name)
+
+
+def _json_error(error: Exception) -> str:
+  if isinstance(error, RecursionError):
+    return "nested too deep"
+  if isinstance(error, json.JSONDecodeError):
+    return f"not JSON: {error}"
+  return "a number of more than 4,300 digits; write it as a string"
 
 
 def _record(value: Any, *, file: InputFile, number: int, name: str) -> Record:
@@ -111,14 +143,15 @@ def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   Args:
     lines: Opens the file, whose bad bytes become halves of surrogate pairs; it is read twice.
   """
-  csv.field_size_limit(_LONGEST)
-  header = lines().readline()
+  csv.field_size_limit(limits.RECORD)
+  header = next(lines_of(lines()), "")
   if not header:
     return
   delimiter = max(_DELIMITERS, key=header.count)
-  columns = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
-  twice = [name for name in columns if name and columns.count(name) > 1]
-  reason = encoding_error(header)
+  reason = text_error(header) or limits.too_many_fields(header.count(delimiter) + 1)
+  cells = [] if reason else next(csv.reader([header], delimiter=delimiter), [])
+  columns = [name.strip() for name in cells]
+  twice = [name for name, count in collections.Counter(columns).items() if name and count > 1]
   if not {"text", "title"} & {*columns}:
     reason = reason or f"its first line names no column `text`: {header.strip()[:60]!r}"
   elif twice:
@@ -155,19 +188,25 @@ def _table_rows(
   follows that does not close it, if none follows at all, or, in a table of tabs, if what it would
   quote has a line's end and a tab.
   """
-  content, waiting = enumerate(lines(), start=1), collections.deque[tuple[int, str]]()
+  content, waiting = enumerate(lines_of(lines()), start=1), collections.deque[tuple[int, str]]()
   next(content)
+  unclosed = 0  # line before which no quotation goes on, so that each is read twice at most
 
   def upcoming() -> tuple[int, str] | None:
     return waiting.popleft() if waiting else next(content, None)
 
-  def quoted(line: str) -> list[str] | None:
+  def quoted(number: int, line: str) -> list[str] | None:
     """Returns the cells of a row that begins with this line, and drops its other lines."""
+    nonlocal unclosed
     ahead: list[tuple[int, str]] = []
 
     def following() -> Iterator[str]:
-      for numbered in iter(upcoming, None):
+      size = 0
+      while number >= unclosed and len(ahead) < limits.ROW_LINES and size < limits.RECORD:
+        if not (numbered := upcoming()):
+          return
         ahead.append(numbered)
+        size += len(numbered[1])
         yield numbered[1]
 
     try:
@@ -177,16 +216,20 @@ def _table_rows(
       cells = None
     if cells is None or (delimiter == "\t" and any("\t" in c and "\n" in c for c in cells)):
       waiting.extendleft(reversed(ahead))
+      unclosed = ahead[-1][0] if ahead else unclosed
       return None
     return cells
 
   for number, line in iter(upcoming, None):
-    cells = quoted(line) if '"' in line else None
+    if line == "\n":
+      yield []
+      continue
+    cells = quoted(number, line) if '"' in line else None
     if cells is None:
       cells = line.rstrip("\r\n").split(delimiter)
     while len(cells) > num_columns and not cells[-1]:
       del cells[-1]
-    if reason := encoding_error("".join(cells)):
+    if reason := text_error(line if len(line) > limits.RECORD else "".join(cells)):
       yield reason
     elif len(cells) <= num_columns:
       yield cells if cells != [""] else []
@@ -219,17 +262,31 @@ def _parquet_rows(content: BinaryIO, file: InputFile) -> Iterator[Record]:
   import pyarrow
   from pyarrow import parquet
 
+  size = content.seek(0, io.SEEK_END)
   table = parquet.ParquetFile(content)
   schema = table.schema_arrow
+  groups = map(table.metadata.row_group, range(table.num_row_groups))
+  unpacked = sum(group.total_byte_size for group in groups)
+  if reason := limits.unpacked_error(size, unpacked) or limits.too_many_fields(len(schema.names)):
+    raise ValueError(f"{file.shown}: {reason}")
   if not {"text", "title"} & {*schema.names}:
     raise ValueError(f"{file.shown} has the columns {', '.join(schema.names)} and no `text`")
-  if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
+  if twice := next((name for name, n in collections.Counter(schema.names).items() if n > 1), None):
     raise ValueError(f"{file.shown} has several columns {twice!r}")
   for field in schema:
     if field.name in _TEXTS and pyarrow.types.is_nested(field.type):
       raise ValueError(f"{file.shown} has {field.type} in its column `{field.name}`, not text")
   batches = table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=_readable(table.schema))
-  rows = itertools.chain.from_iterable(map(arrow_rows, batches))
+  unpacked = 0
+
+  def bounded(batch):
+    nonlocal unpacked
+    unpacked += batch.nbytes  # values may be stored once for many rows
+    if reason := limits.unpacked_error(size, unpacked):
+      raise ValueError(f"{file.shown}: {reason}")
+    return batch
+
+  rows = itertools.chain.from_iterable(arrow_rows(bounded(batch)) for batch in batches)
   for row, fields in enumerate(rows):
     name = f"{file.shown}:row {row}"
     if isinstance(fields, str):

@@ -25,6 +25,7 @@ _KEYS = {
   "+++": re.compile(r"""(["']?)([\w.-]{1,100})\1[ \t]*=[ \t]*"""),
 }
 _TABLE = re.compile(r"\[{1,2}([^\[\]]+)\]{1,2}")
+_LONG_KEY = re.compile(r"(?:\.[^.\n=]*+){200}")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None, ".nan": None}
 _WRONG = (yaml.YAMLError, ValueError, RecursionError)
 
@@ -81,6 +82,8 @@ def _plain(written: str) -> Any:
 
 
 def _toml(block: str) -> Any:
+  if _LONG_KEY.search(block):
+    raise ValueError("a key of many parts, each of which tomllib stores with all before it")
   return _without_infinity(tomllib.loads(block))
 
 

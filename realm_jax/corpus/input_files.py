@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Literal, TextIO
 
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, BadRecords
 from realm_jax.foundations import hub, object_store
 
@@ -129,8 +130,8 @@ def find_files(
 
 def format_of(path: str) -> Format | None:
   """Returns the format that a file's name implies, or None."""
-  name = os.path.basename(path).lower().removesuffix(".gz").removesuffix(".bz2")
-  return _FORMATS.get(os.path.splitext(name)[1])
+  name, suffix = os.path.splitext(os.path.basename(path).lower())
+  return _FORMATS.get(os.path.splitext(name)[1] if suffix in (".gz", ".bz2") else suffix)
 
 
 def matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -242,8 +243,10 @@ def _skip(path: str, reason: str, bad: BadRecords) -> None:
 
 def unreadable(path: str, error: Exception) -> BadRecord:
   """Returns a record of a file or a folder that cannot be read."""
+  name = printable(path)
   reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-  return BadRecord(kind="unreadable_files", name=printable(path), reason=reason)
+  reason = reason.removeprefix(name).lstrip(": ")
+  return BadRecord(kind="unreadable_files", name=name, reason=reason)
 
 
 def _of_known_format(
@@ -326,6 +329,14 @@ class TextFile:
     self._text = None
 
 
+def lines_of(text: TextIO) -> Iterator[str]:
+  """Yields the lines of a text; of one that is too long, its beginning, still too long."""
+  while line := text.readline(limits.RECORD + 1):
+    yield line
+    while len(line) > limits.RECORD and line[-1] not in "\r\n":
+      line = text.readline(limits.RECORD + 1) or "\n"
+
+
 def _encoding(start: bytes) -> str:
   if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
     return "utf-32"
@@ -338,8 +349,10 @@ def _encoding(start: bytes) -> str:
   return "utf-16-be" if is_zero == (True, False, True, False) else "utf-8-sig"
 
 
-def encoding_error(text: str) -> str | None:
+def text_error(text: str, *, limit: int = limits.RECORD) -> str | None:
   """Returns what is wrong with a text of a file, if anything."""
+  if len(text) > limit:
+    return limits.too_long(limit)
   if "\0" in text:
     return "NUL characters, which no text has; convert it to UTF-8"
   try:

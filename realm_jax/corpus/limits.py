@@ -4,6 +4,29 @@ Bounds are sizes and never seconds, by which the same files would give other doc
 machine.
 """
 
+RECORD = 2**24  # characters of a text, of a line and of a cell
+WHOLE_JSON = 2**28  # characters of a file that is not a record a line
+FIELDS = 10_000  # of a record, and columns of a table
+ROW_LINES = 100_000  # of a row of a table, whose cells may have line ends
+UNPACKED = 2**24  # bytes of any compressed file
+UNPACKED_TIMES = 100  # bytes for each that it has, if these are more
 FRONT_MATTER = 2**15  # characters; what is longer is text
 FRONT_MATTER_VALUES = 10_000  # which references may multiply
 REPEATED_TITLE = 1_000  # characters that are searched with each passage of a document
+
+
+def too_long(limit: int = RECORD) -> str:
+  """Returns what is said of a longer text."""
+  return f"longer than {limit:,} characters; divide it"
+
+
+def too_many_fields(number: int) -> str:
+  """Returns what is wrong with a number of fields, "" for nothing."""
+  return f"it has {number:,} fields; give at most {FIELDS:,}" if number > FIELDS else ""
+
+
+def unpacked_error(size: int, unpacked: int) -> str:
+  """Returns what is wrong with a compressed file that has so many bytes, "" for nothing."""
+  if unpacked <= max(UNPACKED, UNPACKED_TIMES * size):
+    return ""
+  return f"{size:,} bytes unpack to more than {max(UNPACKED, UNPACKED_TIMES * size):,}; unpack it"

@@ -10,17 +10,29 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, TextIO, cast
 
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
 from realm_jax.corpus.formats import read_json, read_parquet, read_table
-from realm_jax.corpus.input_files import InputFile, TextFile, encoding_error, unreadable
+from realm_jax.corpus.input_files import InputFile, TextFile, text_error, unreadable
 from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
 _MAX_TITLE_CHARACTERS = 150
 _HEADING = re.compile(r"#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?\Z")  # whose marks are no part of it
+_KINDS = {  # by their first bytes, whatever their names say
+  b"\x1f\x8b\b": "gzip; end its name in .gz",
+  b"BZh": "bzip2; end its name in .bz2",
+  b"\xfd7zXZ\0": "xz; unpack it",
+  b"\x28\xb5\x2f\xfd": "Zstandard; unpack it",
+  b"PK\3\4": "a ZIP archive, as office documents are; unpack or convert it",
+  b"\xd0\xcf\x11\xe0": "an office document; convert it",
+  b"%PDF-": "PDF; convert it",
+  b"{\\rtf": "RTF; convert it",
+  b"PAR1": "Parquet; end its name in .parquet",
+}
 # Of a sample.
 _FILES, _RECORDS = 256, 20_000  # read at most
 _TEXTS = 500
@@ -121,11 +133,15 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
 
   def opened() -> BinaryIO:
     content.seek(0)
-    return _decompressed(content, file.path)
+    return _decompressed(content, file)
 
   lines = TextFile(opened, newline=newline)
   record = None
   try:
+    start = opened().read(8)
+    if kind := next((_KINDS[magic] for magic in _KINDS if start.startswith(magic)), None):
+      yield BadRecord(kind="broken_records", name=file.shown, reason=f"it is {kind}")
+      return
     for record in read(lines, file=file):
       yield record
     if record is None:
@@ -133,6 +149,10 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   except UnicodeDecodeError:  # in UTF-16
     yield BadRecord(kind="broken_records", name=file.shown, reason="not UTF-16; convert it")
   except (EOFError, zlib.error, OSError) as error:
+    content.seek(0)
+    start, suffix = content.read(8), os.path.splitext(file.path)[1].lower()
+    if start and suffix in _PACKED and not start.startswith(_PACKED[suffix][0]):
+      raise ValueError(f"{file.shown} is not {suffix[1:]}; end its name otherwise") from error
     raise ValueError(
       f"{file.shown} is truncated or damaged ({error}); download it again"
     ) from error
@@ -156,10 +176,36 @@ def batches(
     yield batch
 
 
-def _decompressed(content: BinaryIO, path: str) -> BinaryIO:
-  if path.lower().endswith(".gz"):
-    return io.BufferedReader(gzip.GzipFile(fileobj=content), 1 << 20)
-  return cast(BinaryIO, bz2.BZ2File(content)) if path.lower().endswith(".bz2") else content
+def _decompressed(content: BinaryIO, file: InputFile) -> BinaryIO:
+  if not (packed := _PACKED.get(os.path.splitext(file.path)[1].lower())):
+    return content
+  return io.BufferedReader(_Unpacked(packed[1](content), content, file.shown), 1 << 20)
+
+
+# How each begins, and is opened.
+_PACKED: Mapping[str, tuple[bytes, Callable[[BinaryIO], io.BufferedIOBase]]] = {
+  ".gz": (b"\x1f\x8b", lambda content: gzip.GzipFile(fileobj=content)),
+  ".bz2": (b"BZh", bz2.BZ2File),
+}
+
+
+class _Unpacked(io.RawIOBase):
+  """What a compressed file has, unless that is too many times as much."""
+
+  def __init__(self, unpacked: io.BufferedIOBase, packed: BinaryIO, name: str):
+    self._size = packed.seek(0, io.SEEK_END)
+    packed.seek(0)
+    self._unpacked, self._name, self._count = unpacked, name, 0
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer) -> int:
+    count = self._unpacked.readinto(buffer)
+    self._count += count
+    if reason := limits.unpacked_error(self._size, self._count):
+      raise ValueError(f"{self._name}: {reason}")
+    return count
 
 
 def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Record]:
@@ -168,8 +214,8 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   Its title is that of its Markdown, or the first line, or the file's name if that line is as long
   as a paragraph or the only one.
   """
-  text, title, fields = lines().read(), "", {}
-  if reason := encoding_error(text):
+  text, title, fields = lines().read(limits.RECORD + 1), "", {}
+  if reason := text_error(text):
     yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   if file.format == "markdown":

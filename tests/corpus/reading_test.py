@@ -294,7 +294,7 @@ def test_parquet_needs_nothing_but_a_text(tmp_path, parquet):
     Document(id="5", title="", text="Two."),
   ]
   (bad,) = parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"]})
-  assert bad.reason.endswith("a.parquet has the columns id, body and no `text`")
+  assert bad.reason == "has the columns id, body and no `text`"
 
 
 def test_other_columns_of_parquet_are_fields_except_bytes(tmp_path, parquet):
@@ -352,13 +352,13 @@ def test_a_time_that_python_does_not_have_spoils_one_row_of_parquet(tmp_path, pa
 @pytest.mark.parametrize("value", [["One."], {"a": "One."}])
 def test_a_column_of_parquet_that_is_no_text_is_named(tmp_path, parquet, column, value):
   (bad,) = parquet(tmp_path / "a.parquet", {"text": ["One."], column: [value]})
-  assert re.search(rf"a\.parquet has \w+<.*> in its column `{column}`", bad.reason)
+  assert re.match(rf"has \w+<.*> in its column `{column}`", bad.reason)
 
 
 def test_two_columns_of_one_name_are_named(tmp_path, parquet):
   pyarrow = pytest.importorskip("pyarrow")
   (bad,) = parquet(tmp_path / "a.parquet", pyarrow.table([["a"], ["b"]], names=["text", "text"]))
-  assert "a.parquet has several columns 'text'" in bad.reason
+  assert bad.reason == "has several columns 'text'"
 
 
 @pytest.mark.parametrize("kind", ["nested", "bytes"])
@@ -380,7 +380,7 @@ def test_damaged_parquet_is_named(tmp_path, parquet):
   content[500:1_000] = bytes(500)
   for damaged in (content, content[:100]):
     *_, bad = records(path, damaged)
-    assert bad.kind == "unreadable_files" and "a.parquet cannot be read as Parquet" in bad.reason
+    assert bad.kind == "unreadable_files" and "cannot be read as Parquet" in bad.reason
 
 
 @pytest.mark.parametrize(
@@ -397,4 +397,4 @@ def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path, name, content
   (tmp_path / "b.txt").write_text("Moss\nIt grows.")
   (tmp_path / name).write_bytes(content)
   bad, good = DocumentReader(found(tmp_path))
-  assert good.id == "b.txt" and bad.kind == "unreadable_files" and name in bad.reason
+  assert good.id == "b.txt" and bad.kind == "unreadable_files" and bad.name == str(tmp_path / name)

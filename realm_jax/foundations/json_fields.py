@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 _CLASS = "class"
+# What reading something else raises than what was written.
+WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def as_json(value: Any) -> Any:
@@ -51,6 +53,9 @@ def _restorer(kind: Any) -> Callable[[Any], Any]:
   if isinstance(kind, type) and dataclasses.is_dataclass(kind):
     of_fields = {name: _restorer(each) for name, each in typing.get_type_hints(kind).items()}
     return lambda content: kind(**{n: of_fields[n](value) for n, value in content.items()})
+  if isinstance(kind, type) and hasattr(kind, "_fields"):  # a NamedTuple
+    of_items = [_restorer(each) for each in typing.get_type_hints(kind).values()]
+    return lambda content: kind(*(of(each) for of, each in zip(of_items, content, strict=True)))
   if typing.get_origin(kind) is tuple:
     of_item = _restorer(parts[0])
     return lambda content: tuple(map(of_item, content))
@@ -83,6 +88,7 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
   float: _checked(float, int),
   str: _checked(str),
   bool: _checked(bool),
+  list: _checked(list),
 }
 
 

@@ -250,7 +250,7 @@ class Bm25Retriever:
             frequency += int(np.count_nonzero(self._live_N[first:][rows]))
           else:
             frequency += len(rows) - dead.get(places, 0)
-      if frequency:
+      if frequency > 0:
         idf = math.log(1 + (max(num_texts - frequency, 0) + 0.5) / (frequency + 0.5))
         weight = counts[key] * (1 if len(key) == 1 else self._config.pair_weight)
         entries.append(_Entry(np.float32(weight * idf), parts, size))

@@ -90,7 +90,7 @@ class Cells:
   @functools.cached_property
   def places(self) -> np.ndarray:
     """Where each row is among the sorted embeddings."""
-    places = np.empty(len(self.rows), np.int32)
+    places = np.zeros(len(self.rows), np.int32)
     places[self.rows] = np.arange(len(self.rows), dtype=np.int32)
     return places
 

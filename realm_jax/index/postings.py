@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import json
 import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import array_shapes, atomic_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.text.analysis import Analyzer
 from realm_jax.text.languages import parse_tags
@@ -29,6 +28,20 @@ _PREFIX = 8  # bytes of a term
 _FEW_TERMS = 4096
 _KEY_BITS = 63
 _BREAK = -1  # follows the last word of each text
+_SHAPES = {  # of T terms in N texts
+  "spelling": "u1 S",
+  "spelling_ends": "i8 T",
+  "prefixes": "u8 T",
+  "offsets": "i8 T+1",
+  "rows": "i4 R",
+  "counts": "u R",
+  "words": "i4 W",
+  "starts": "i8 N+1",
+  "language": "u1 N",
+  "pair_offsets": "i8 T+1",
+  "next_words": "i4 P",
+  "next_rows": "i4 P",
+}
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -172,27 +185,29 @@ class Postings:
     start = self.spelling_ends[place - 1] if place else 0
     return self.spelling[start : self.spelling_ends[place]].tobytes()
 
-  def check(self) -> None:
-    """Checks that the arrays fit together; what they have is checked where it is looked up."""
-    sizes = (
-      (self.num_terms, self.prefixes),
-      (self.num_terms + 1, self.offsets),
-      (self.num_terms + 1, self.pair_offsets),
-      (len(self) + 1, self.starts),
-    )
-    ends = (
-      (self.spelling_ends, (self.spelling,)),
-      (self.offsets, (self.rows, self.counts)),
-      (self.starts, (self.words,)),
-      (self.pair_offsets, (self.next_words, self.next_rows)),
-    )
-    if any(len(array) != size for size, array in sizes):
-      raise ValueError("postings of other numbers of terms or texts")
-    for borders, arrays in ends:
-      if (np.diff(borders, prepend=0) < 0).any() or any(
-        int(borders[-1:].sum()) != len(array) for array in arrays
-      ):
-        raise ValueError("postings do not fit together")
+  def check(self, **sizes: int) -> None:
+    """Checks that the arrays fit together, but not what `check_values` does.
+
+    Args:
+      sizes: T and N, if they are known.
+    """
+    array_shapes.check(vars(self), _SHAPES, **sizes)
+    array_shapes.check_range("language", self.language, len(self.languages))
+    for ends, arrays in (
+      (np.append(0, self.spelling_ends), ("spelling",)),
+      (self.offsets, ("rows", "counts")),
+      (self.starts, ("words",)),
+      (self.pair_offsets, ("next_words", "next_rows")),
+    ):
+      for name in arrays:
+        array_shapes.check_ends(f"the parts of {name}", ends, len(getattr(self, name)))
+
+  def check_values(self) -> None:
+    """Checks terms and rows, which are too many to read when postings are opened."""
+    for name in ("words", "next_words"):
+      array_shapes.check_range(name, getattr(self, name), self.num_terms, least=_BREAK)
+    for name in ("rows", "next_rows"):
+      array_shapes.check_range(name, getattr(self, name), len(self))
 
   def language_among(self, languages: Sequence[str]) -> np.ndarray:
     """Returns the place `[N]` of each text's language in others; 0 if it is not among them."""
@@ -258,8 +273,7 @@ class Postings:
       FileNotFoundError: If there are none.
       ValueError: If they are damaged or of another version.
     """
-    with open(os.path.join(directory, _IDENTITY_FILE), encoding="utf-8") as file:
-      kept = json.load(file)
+    kept = text_files.read_json(os.path.join(directory, _IDENTITY_FILE))
     if kept.get("format") != FORMAT:
       raise ValueError(f"{directory} has BM25's postings of another version; build them again")
     arrays = {}
@@ -349,9 +363,8 @@ def open_or_build(
   path = os.path.join(directory, _IDENTITY_FILE)
   wanted = _identity(identity, parse_tags(languages))
   try:
-    with open(path, encoding="utf-8") as file:
-      if json.load(file) == wanted:
-        return Postings.open(directory)
+    if text_files.read_json(path) == wanted:
+      return Postings.open(directory)
   except (OSError, ValueError) as error:
     logging.info("cannot use the BM25 index in %s: %s", directory, error)
   logging.info("building the BM25 index in %s", directory)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from absl import logging
 
 from realm_jax.foundations import object_store, plain_files
@@ -260,11 +261,21 @@ class Folder:
       if counts != (entry.num_documents, entry.num_passages):
         raise ValueError(f"segment {entry.name} of {self.path} is not that of its commit")
     used = commit.settings
+    adapt = Adapter.open(self.path, used.adapter) if used.adapter else None
+    sizes = {segment.embedding_size for segment in segments}
+    sizes |= {len(adapt.bias_E)} if adapt and sizes else set()
+    if len(sizes) > 1 or (segments and bool(used.encoder) != any(sizes)):
+      several = " and ".join(map(str, sorted(sizes)))
+      raise ValueError(f"segments and adapter of {self.path} are of {several} numbers an embedding")
+
+    def embed(text: str) -> np.ndarray:
+      question_E = self.encoder(used.encoder).question(text)
+      if sizes and {*question_E.shape} != sizes:
+        raise ValueError(f"the encoder of {self.path} is not the one that embedded its passages")
+      return question_E
+
     return Snapshot(
-      commit=commit,
-      segments=segments,
-      embed=(lambda text: self.encoder(used.encoder).question(text)) if used.encoder else None,
-      adapt=Adapter.open(self.path, used.adapter) if used.adapter else None,
+      commit=commit, segments=segments, embed=embed if used.encoder else None, adapt=adapt
     )
 
 

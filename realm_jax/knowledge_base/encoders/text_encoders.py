@@ -176,7 +176,7 @@ class Kept:
       )
     lengths_P = np.linalg.norm(there_PxE, axis=1)
     distances_P = np.linalg.norm(here_PxE - there_PxE, axis=1) / np.where(lengths_P, lengths_P, 1)
-    if distances_P.max() > _NEAR:
+    if not distances_P.max() <= _NEAR:
       raise ValueError(
         "another encoder than what is stored was made with: it embeds probe sentences "
         f"{distances_P.max():.2f} of their length away ({_NEAR} would be the same); give that one, "
@@ -262,5 +262,6 @@ def find(directory: str, name: str) -> Kept | None:
 
 @functools.lru_cache(maxsize=16)
 def _read(path: str) -> Kept:
-  arrays, metadata = array_file.open_mapped(path)
+  shapes = {"probes": f"f4 {2 * len(_PROBES)} E"}
+  arrays, metadata = array_file.open_mapped(path, shapes=shapes, metadata=dict[str, str])
   return Kept(metadata["address"], np.array(arrays["probes"]))

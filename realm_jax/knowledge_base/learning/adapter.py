@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, plain_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.learning.past_questions import digest
 from realm_jax.knowledge_base.store import array_file, commits
@@ -45,7 +45,8 @@ class Adapter:
   @classmethod
   def open(cls, directory: str, name: str) -> "Adapter":
     """Opens that of a knowledge base."""
-    arrays, _ = array_file.open_mapped(f"{commits.model_path(directory, name)}/adapter")
+    path = f"{commits.model_path(directory, name)}/adapter"
+    arrays, _ = array_file.open_mapped(path, shapes={"weights": "f4 E E", "bias": "f4 E"})
     return cls(arrays["weights"], arrays["bias"])
 
 
@@ -79,5 +80,5 @@ class Seen:
     """Opens those of a knowledge base."""
     if not name:
       return cls()
-    with open(f"{commits.model_path(directory, name)}/seen", encoding="utf-8") as file:
+    with plain_files.open_plain(f"{commits.model_path(directory, name)}/seen", "r") as file:
       return cls(file.read().split())

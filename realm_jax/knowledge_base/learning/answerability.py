@@ -11,7 +11,7 @@ import json
 import numpy as np
 from absl import logging
 
-from realm_jax.foundations import atomic_files, json_fields
+from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.commits import Ranking, Settings
@@ -88,9 +88,9 @@ class Answerability:
     """Opens that of a knowledge base, which can be searched without if it is damaged."""
     path = f"{commits.model_path(directory, name)}/answerability.json"
     try:
-      with open(path, encoding="utf-8") as file:
-        return json_fields.restored(cls, json.load(file))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+      with plain_files.open_plain(path) as file:
+        return json_fields.restored(cls, text_files.parse_json(file.read()))
+    except (OSError, *json_fields.WRONG) as error:
       logging.warning("searches do not know what is answerable, train again: %s: %s", path, error)
       return None
 

@@ -18,7 +18,6 @@ from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _PRIVATE = 0o600  # what somebody asked is nobody else's business
 _SPARE_LINES = 1000  # that are replaced by later ones, before a file is written anew
-_WRONG = (ValueError, TypeError, LookupError, AttributeError)  # of a line that is no record
 
 
 class MemoryFile:
@@ -86,7 +85,7 @@ class MemoryFile:
           records[key], self._spans[key] = record, (start, start + len(line) + 1)
           trials.pop(key, None)
         trials |= made
-      except _WRONG as error:
+      except json_fields.WRONG as error:
         logging.warning("skipped a damaged line of %s: %s", self._path, error)
     self._memory = self._memory.changed(records.values())
     for key, trial in trials.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files, plain_files, text_files
+from realm_jax.foundations import array_shapes, atomic_files, json_fields, plain_files, text_files
 
 _ALIGNMENT = 64
 _DTYPE = re.compile(r"[<|][iufb][1248]")
@@ -32,8 +32,14 @@ def write(path: str, arrays: Mapping[str, np.ndarray], *, metadata: Any) -> None
   atomic_files.sync_directory(os.path.dirname(os.path.abspath(path)))
 
 
-def open_mapped(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], Any]:
+def open_mapped(
+  path: str | os.PathLike, *, shapes: Mapping[str, str], metadata: Any = None
+) -> tuple[dict[str, np.ndarray], Any]:
   """Maps the arrays of a file; returns them by name, and the metadata.
+
+  Args:
+    shapes: Of arrays that it has; see `array_shapes.check`.
+    metadata: The type of the metadata; see `json_fields`.
 
   Raises:
     ValueError: If it is no such file.
@@ -52,6 +58,7 @@ def open_mapped(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], Any]:
       size = np.dtype(dtype).itemsize * math.prod(shape)
       first = start + offset
       arrays[name] = content[first : first + size].view(dtype).reshape(shape)
-    return arrays, header["metadata"]
-  except (ValueError, TypeError, LookupError, AttributeError) as error:
+    array_shapes.check(arrays, shapes)
+    return arrays, json_fields.restored(metadata, header["metadata"])
+  except json_fields.WRONG as error:
     raise ValueError(f"{os.fspath(path)} is damaged: {error}") from error

@@ -60,7 +60,7 @@ class Strings(Sequence[str]):
 
   def __getitem__(self, row):
     content, ends = self._views
-    return str(content[ends[row] : ends[row + 1]], "utf-8")
+    return str(content[ends[row] : ends[row + 1]], "utf-8", "replace")
 
   def kept(self, mask: np.ndarray) -> "Strings":
     """Returns the strings where the mask is true."""

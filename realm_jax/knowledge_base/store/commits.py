@@ -40,8 +40,6 @@ _OF_MODELS = ("encoder", "reader", "adapter", "answerability", "seen")  # settin
 _OF_USE = ("answerability", "seen")  # which need past questions, and so are not published
 KEPT = 2  # the newest, and the one that readers may be opening
 _REMEMBERED = 100  # commits and changes before
-# What reading something other than a commit raises.
-_WRONG = (ValueError, TypeError, LookupError, AttributeError)
 
 
 DETECTED = ("auto",)
@@ -263,7 +261,7 @@ def _newest_of(directory: str, names: list[str]) -> Commit:
         if commit.file != name:
           raise ValueError(f"it is {commit.file}")
         return commit
-    except _WRONG as error:
+    except json_fields.WRONG as error:
       logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
       continue
     raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
@@ -343,7 +341,7 @@ def remove_unnamed(directory: str, *, keep: int = KEPT) -> None:
   """
   kept, segments, models = _files(directory)[-keep:], set(), set()
   for name in kept:
-    with contextlib.suppress(*_WRONG):
+    with contextlib.suppress(*json_fields.WRONG):
       fields = _read(directory, name)
       segments |= {segment["name"] for segment in fields["segments"]}
       models |= {fields["settings"].get(model) for model in _OF_MODELS}

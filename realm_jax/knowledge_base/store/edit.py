@@ -22,6 +22,7 @@ from realm_jax.text.languages import Evidence, Recognized
 from realm_jax.text.terminal import line
 
 STAGED = "staged"  # where embeddings are kept until they are committed
+_STAGED_SHAPES = {"digests": "u1 N 16", "embeddings": "f4 N E"}
 _PASSAGES_AT_ONCE = 1024  # that a kill loses at most: under a minute with a small encoder
 _CHARACTERS_AT_ONCE = 200_000_000  # of documents in memory before they become a segment
 _FAN = 8  # segments of about one size that are merged
@@ -79,6 +80,8 @@ class Embedder:
       found |= zip(part, computed_NxE := self._embed(part), strict=True)
       if number < len(parts):
         self._stage(part, computed_NxE)
+    if len({embedding.shape for embedding in found.values()}) > 1:
+      raise ValueError(f"{self._folder} has embeddings of another encoder; delete it")
     return np.stack([found[p] for p in passages]) if passages else self._embed([])
 
   def committed(self) -> None:
@@ -98,7 +101,7 @@ class Embedder:
     found = {}
     for path in self._paths(of=f"{self._model}-"):
       with contextlib.suppress(ValueError):  # half written
-        arrays, _ = array_file.open_mapped(path)
+        arrays, _ = array_file.open_mapped(path, shapes=_STAGED_SHAPES)
         found |= zip(map(bytes, arrays["digests"]), arrays["embeddings"], strict=True)
     return found
 
@@ -213,9 +216,16 @@ class Edit:
     before = self.before
     segments, live = [before.segments[i] for i in numbers], [before.live[i] for i in numbers]
     if any(mask.any() for mask in live):
-      self._add(Segment.merge(segments, live))
+      self._add(self._merged(segments, live))
     for i in numbers:
       self._deleted[i] = set(range(before.segments[i].num_documents))
+
+  def _merged(self, segments: Sequence[Segment], live: Sequence[np.ndarray]) -> Segment:
+    try:
+      return Segment.merge(segments, live)
+    except IndexError:
+      self.before.check_postings()
+      raise
 
   def purge(self) -> None:
     """Leaves nothing of documents that are not there: no id, and no embedding of their passages."""
@@ -286,9 +296,7 @@ class Edit:
         misread[number] = mask
     if misread:
       self._add(
-        Segment.merge([self._segments[i] for i in misread], [*misread.values()]).read_in(
-          language_of
-        )
+        self._merged([self._segments[i] for i in misread], [*misread.values()]).read_in(language_of)
       )
       for number, mask in misread.items():
         self._deleted[number] |= {*np.flatnonzero(mask).tolist()}
@@ -298,6 +306,10 @@ class Edit:
     path = commits.segment_path(self._directory, name)
     segment.write(path)
     self._segments.append(Segment.open(path))
+    if len({of.embedding_size for of in self._segments}) > 1:
+      raise ValueError(
+        f"the encoder of {self._directory} is not the one that embedded its passages"
+      )
     self._deleted.append(set())
     self._added.append(
       commits.SegmentEntry(

@@ -13,12 +13,13 @@ from absl import logging
 
 from realm_jax.corpus import limits
 from realm_jax.corpus.documents import Document
+from realm_jax.foundations import array_shapes, json_fields
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base.store import array_file
 from realm_jax.knowledge_base.store.columns import Fields, Strings
-from realm_jax.text.languages import Recognized, recognize
+from realm_jax.text.languages import Recognized, parse_tags, recognize
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -201,7 +202,13 @@ class Segment:
 
   @property
   def has_embeddings(self) -> bool:
-    return self.embeddings_NxE is not None or self.cells is not None
+    return bool(self.embedding_size)
+
+  @property
+  def embedding_size(self) -> int:
+    """The numbers of an embedding; 0 without any."""
+    found = self.embeddings_NxE if self.cells is None else self.cells.embeddings_NxE
+    return 0 if found is None else found.shape[1]
 
   def embeddings(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
     """Returns the embeddings of some passages, given as rows or as a mask."""
@@ -259,19 +266,19 @@ class Segment:
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": getattr(self.fields, name) for name in _OF_FIELDS}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
-    metadata = {
-      "languages": self.postings.languages,
-      "recognized": self.recognized,
-      "terms": postings.FORMAT,
-      "values": self.fields.values,
-    }
+    metadata = _Metadata(
+      languages=self.postings.languages,
+      recognized=self.recognized,
+      terms=postings.FORMAT,
+      values=self.fields.values,
+      probes=self.cells.probes if self.cells is not None else 0,
+    )
     if self.embeddings_NxE is not None:
       arrays["embeddings"] = self.embeddings_NxE
     if self.cells is not None:
       arrays |= {f"cells.{name}": getattr(self.cells, name) for name in _OF_CELLS}
       arrays |= {f"cells.{name}": getattr(self.cells.moments, name) for name in _OF_MOMENTS}
-      metadata["probes"] = self.cells.probes
-    array_file.write(path, arrays, metadata=metadata)
+    array_file.write(path, arrays, metadata=vars(metadata))
 
   @classmethod
   def open(cls, path: str) -> "Segment":
@@ -281,70 +288,93 @@ class Segment:
       ValueError: If it is damaged.
     """
     try:
-      segment = cls._mapped(path)
-      segment._check()
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+      return cls._mapped(path)
+    except json_fields.WRONG as error:
       raise ValueError(f"segment {path} cannot be opened: {error}") from error
-    return segment
 
   def _check(self) -> None:
-    """Checks that the arrays fit together."""
-    for strings in (getattr(self, name) for name in _OF_STRINGS):
-      _check_ends(strings.ends, len(strings.content))
-    _check_ends(self.first_passages, self.num_passages)
-    _check_ends(self.fields.ends, len(self.fields.codes))
-    self.postings.check()
-    if self.num_documents and not 0 <= self.files_D.min() <= self.files_D.max() < len(self.files):
-      raise ValueError("documents have files that it does not have")
-    of_documents = (self.titles, self.hashes, self.digests, self.recognized_D, self.files_D)
-    lengths = [*map(len, of_documents), len(self.first_passages) - 1, len(self.fields.ends) - 1]
-    of_passages = [len(self.postings)]
-    if self.embeddings_NxE is not None:
-      of_passages.append(len(self.embeddings_NxE))
+    """Checks that all is of what there is, except for those values in `Postings.check_values`."""
+    for name in _OF_STRINGS:
+      strings = getattr(self, name)
+      array_shapes.check_ends(name, strings.ends, len(strings.content))
+    array_shapes.check_ends("fields", self.fields.ends, len(self.fields.codes))
+    array_shapes.check_ends("passages", self.first_passages, self.num_passages)
+    array_shapes.check_range("passages", self.first_passages[:-1], self.first_passages[1:])
+    array_shapes.check_range("files", self.files_D, len(self.files))
+    array_shapes.check_range("recognized", self.recognized_D, len(self.recognized))
+    counts = np.array([*map(len, self.fields.values.values())], np.int64)
+    array_shapes.check_range("fields.names", self.fields.names, len(counts))
+    array_shapes.check_range("fields.codes", self.fields.codes, counts[self.fields.names])
     if self.cells is not None:
-      of_passages += [len(self.cells.embeddings_NxE), len(self.cells.rows)]
-    if {*lengths} != {self.num_documents} or {*of_passages} != {self.num_passages}:
-      raise ValueError("it has arrays of other numbers of documents or passages")
+      array_shapes.check_range("cells.rows", self.cells.rows, self.num_passages)
+      array_shapes.check_ends("cells", np.append(0, self.cells.ends), self.num_passages)
+      if not 1 <= self.cells.probes <= len(self.cells.ends):
+        raise ValueError(f"a search reads {self.cells.probes!r:.60} cells")
 
   @classmethod
   def _mapped(cls, path: str) -> "Segment":
-    arrays, metadata = array_file.open_mapped(path)
+    arrays, metadata = array_file.open_mapped(path, shapes=_SHAPES, metadata=_Metadata)
+    number = {"N": len(arrays["texts.ends"]) - 1}
+    if has_cells := "cells.rows" in arrays:
+      array_shapes.check(arrays, _SHAPES_OF_CELLS, **number)
+    elif "embeddings" in arrays:
+      array_shapes.check(arrays, {"embeddings": "f4 N E"}, **number)
 
     def strings(name: str) -> Strings:
       return Strings(arrays[f"{name}.content"], arrays[f"{name}.ends"])
 
-    titles, texts, first_passages = strings("titles"), strings("texts"), arrays["first_passages"]
-    languages = tuple(metadata["languages"])
-    recognized = tuple(itertools.starmap(Recognized, metadata["recognized"]))
-    if old := metadata.get("terms") != postings.FORMAT:
-      logging.warning(
-        "%s has terms of an older version, which are found again at each opening until the "
-        "knowledge base is changed or compacted",
-        path,
-      )
-      titles_N = _passage_titles(titles, np.diff(first_passages).tolist())
-      of_texts = Postings.build(map(titled, titles_N, texts), languages=languages)
+    languages, is_old = parse_tags(metadata.languages), metadata.terms != postings.FORMAT
+    if is_old:
+      of_texts = Postings.build((), languages=languages)
     else:
-      of_texts = Postings(
-        languages=languages, **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS}
-      )
-    return cls(
+      of_postings = {name: arrays[f"postings.{name}"] for name in _OF_POSTINGS}
+      of_texts = Postings(languages=languages, **of_postings)
+    segment = cls(
       ids=strings("ids"),
-      titles=titles,
+      titles=strings("titles"),
       hashes=arrays["hashes"],
       digests=arrays["digests"],
       files=strings("files"),
       files_D=arrays["files"],
-      fields=Fields(metadata["values"], *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
-      recognized=recognized,
+      fields=Fields(metadata.values, *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
+      recognized=metadata.recognized,
       recognized_D=arrays["recognized"],
-      first_passages=first_passages,
-      texts=texts,
+      first_passages=arrays["first_passages"],
+      texts=strings("texts"),
       postings=of_texts,
-      reanalyzed=old,
-      embeddings_NxE=arrays.get("embeddings"),
-      cells=_cells(arrays, metadata["probes"]) if "probes" in metadata else None,
+      reanalyzed=is_old,
+      embeddings_NxE=None if has_cells else arrays.get("embeddings"),
+      cells=_cells(arrays, metadata.probes) if has_cells else None,
     )
+    segment._check()
+    if not is_old:
+      of_texts.check(**number)
+      return segment
+    logging.warning(
+      "%s has terms of an older version, which are found again at each opening until the "
+      "knowledge base is changed or compacted",
+      path,
+    )
+    titles_N = _passage_titles(segment.titles, np.diff(segment.first_passages).tolist())
+    of_texts = Postings.build(map(titled, titles_N, segment.texts), languages=languages)
+    return dataclasses.replace(segment, postings=of_texts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Metadata:
+  """What a file has beside arrays.
+
+  Attributes:
+    terms: The version of the terms.
+    values: See `Fields`.
+    probes: See `Cells`; 0 without.
+  """
+
+  languages: tuple[str, ...]
+  recognized: tuple[Recognized, ...]
+  terms: int
+  values: dict[str, list]
+  probes: int = 0
 
 
 # Of what documents alone tell of their languages, and their bytes.
@@ -355,6 +385,29 @@ _OF_STRINGS = ("ids", "titles", "texts", "files")
 _OF_FIELDS = ("ends", "names", "codes")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
 _OF_MOMENTS = ("sum_E", "products_ExE")
+_SHAPES = {  # of the arrays of D documents in N passages
+  "hashes": "u8 D",
+  "digests": "u1 D 16",
+  "recognized": "u2 D",
+  "files": "i4 D",
+  "first_passages": "i8 D+1",
+  **{f"{name}.content": f"u1 {name}" for name in _OF_STRINGS},
+  "ids.ends": "i8 D+1",
+  "titles.ends": "i8 D+1",
+  "texts.ends": "i8 N+1",
+  "files.ends": "i8 F+1",
+  "fields.ends": "i8 D+1",
+  "fields.names": "i4 P",
+  "fields.codes": "i4 P",
+}
+_SHAPES_OF_CELLS = {
+  "cells.embeddings_NxE": "f4 N E",
+  "cells.rows": "i4 N",
+  "cells.ends": "i8 C",
+  "cells.centroids_CxE": "f4 C E",
+  "cells.sum_E": "f8 E",
+  "cells.products_ExE": "f8 E E",
+}
 
 
 def _embedded(embeddings_NxE: np.ndarray | None) -> dict[str, Any]:
@@ -368,13 +421,6 @@ def _cells(arrays: Mapping[str, np.ndarray], probes: int) -> Cells:
   moments = {name: arrays[f"cells.{name}"] for name in _OF_MOMENTS}
   of_cells = {name: arrays[f"cells.{name}"] for name in _OF_CELLS}
   return Cells(**of_cells, moments=Moments(len(of_cells["rows"]), **moments), probes=probes)
-
-
-def _check_ends(ends: np.ndarray, length: int) -> None:
-  if ends.ndim != 1 or ends.dtype.kind != "i" or not len(ends):
-    raise ValueError("ends are no integers")
-  if ends[0] or ends[-1] != length or (np.diff(ends) < 0).any():
-    raise ValueError(f"parts do not end between 0 and {length}")
 
 
 def _size(title: str, passages: Sequence[str]) -> int:

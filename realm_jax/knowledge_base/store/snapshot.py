@@ -250,7 +250,29 @@ class Snapshot:
       mean = float(self._mean_E @ self.adapted(question_E))
     return Scored(rows, scores, spread=float(scores.max(initial=mean)) - mean or 1.0)
 
-  def best(
+  def check_postings(self) -> None:
+    """Checks what is not when segments are opened, because there is too much of it.
+
+    Raises:
+      ValueError: If a segment is damaged.
+    """
+    for entry, segment in zip(self.commit.segments, self.segments, strict=True):
+      try:
+        segment.postings.check_values()
+      except ValueError as error:
+        raise ValueError(
+          f"segment {entry.name} is damaged: {error}; restore the folder from a backup"
+        ) from error
+
+  def best(self, question: str, k: int, **conditions: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of the best k passages and of those that score as the k-th, with scores."""
+    try:
+      return self._best(question, k, **conditions)
+    except IndexError:
+      self.check_postings()
+      raise
+
+  def _best(
     self,
     question: str,
     k: int,
@@ -261,7 +283,7 @@ class Snapshot:
     question_E: np.ndarray | None = None,
     also: np.ndarray = np.zeros(0, np.intp),
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of the best k passages and of those that score as the k-th, with scores.
+    """See `best`.
 
     Args:
       by: What to rank by; None takes that of the settings. Without an encoder there are only words.

@@ -1,0 +1,40 @@
+"""What is checked of arrays in files that others made, before anything is looked up in them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str], **sizes: int) -> None:
+  """Checks the kinds and shapes of some arrays.
+
+  Args:
+    shapes: A kind and the size of each axis, such as "f4 N E" or "i8 N+1"; "u" is of any width, and
+      a letter is one number everywhere.
+    sizes: Letters that are known.
+
+  Raises:
+    KeyError, ValueError: If one is missing or another.
+  """
+  for name, shape in shapes.items():
+    kind, *axes = shape.split()
+    array = arrays[name]
+    fits = array.dtype.str[1:].startswith(kind) and array.ndim == len(axes)
+    for axis, size in zip(axes, array.shape, strict=False):
+      letter, _, more = axis.partition("+")
+      known = int(letter) if letter.isdigit() else sizes.setdefault(letter, size - int(more or 0))
+      fits = fits and size == known + int(more or 0) >= int(more or 0)
+    if not fits:
+      raise ValueError(f"{name} is {array.dtype} {[*array.shape]}, not {shape}")
+
+
+def check_ends(name: str, ends: np.ndarray, length: int) -> None:
+  """Checks that parts lie one after the other, from 0 on, and end where an array does."""
+  if ends[0] or ends[-1] != length or (np.diff(ends) < 0).any():
+    raise ValueError(f"{name} do not end between 0 and {length}")
+
+
+def check_range(name: str, numbers: np.ndarray, limit: int | np.ndarray, *, least: int = 0) -> None:
+  """Checks that integers are in a range, which may be one for each."""
+  if (numbers < least).any() or (numbers >= limit).any():
+    raise ValueError(f"{name} are out of range")

@@ -5,13 +5,14 @@ import dataclasses
 import errno
 import functools
 import hmac
+import http
 import importlib.resources
 import inspect
 import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import anyio
@@ -19,12 +20,13 @@ import fastapi
 import jinja2
 import pydantic
 from absl import logging
-from fastapi import HTTPException, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.routing import APIRoute
 from markupsafe import Markup, escape
+from starlette.exceptions import HTTPException
 
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
@@ -78,6 +80,7 @@ _STATUS = {
   BusyError: 503,
   OSError: 503,  # of the disk, if it is not full
 }
+REFUSED = tuple(_STATUS)
 _LATER = (409, 503, 507)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -158,8 +161,8 @@ def new_app(
     TrustedHostMiddleware, allowed_hosts=list(limits.hosts) or ["*"], www_redirect=False
   )
   app.add_middleware(_Guard, body_bytes=limits.body_bytes)
-  for kind in _STATUS:
-    app.add_exception_handler(kind, functools.partial(_refuse, told=reason))
+  for kind in (*_STATUS, HTTPException):
+    app.add_exception_handler(kind, functools.partial(_refuse, reason=reason))
   for router in routers:
     app.include_router(router)
 
@@ -181,24 +184,43 @@ def new_app(
   return app
 
 
-async def _refuse(request: Request, error: Exception, *, told: Callable) -> Response:
-  """Converts an error to a short response with the reason."""
-  del request
-  status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
-  reason = told(error)
-  if isinstance(error, RequestValidationError):
-    # Without the input itself, which may be anything.
-    reason = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-  elif isinstance(error, OSError):
-    logging.error("%s: %s", type(error).__name__, error)
-    status = 507 if error.errno in _FULL else status
-    if error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
-      reason = f"cannot read or write: {os.strerror(error.errno)}"  # without the name of the file
-  # A reason may quote the request, which need not be valid Unicode.
-  detail = reason.encode(errors="replace").decode()
-  return JSONResponse(
-    {"detail": detail}, status, {"retry-after": "1"} if status in _LATER else None
-  )
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+  """Why a request was refused, and the status that says so."""
+
+  status: int
+  detail: str
+  headers: Mapping[str, str] | None = None
+
+  @classmethod
+  def of(cls, error: Exception, *, reason: Callable[[Exception], str] = str) -> "Refusal":
+    """Converts an error that is told to clients, as `reason` words it."""
+    if isinstance(error, HTTPException):
+      return cls(error.status_code, error.detail, error.headers)
+    status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
+    detail = reason(error)
+    if isinstance(error, RequestValidationError):
+      # Without the input itself, which may be anything.
+      detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    elif isinstance(error, OSError):
+      logging.error("%s: %s", type(error).__name__, error)
+      status = 507 if error.errno in _FULL else status
+      if error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
+        detail = f"cannot read or write: {os.strerror(error.errno)}"  # without the file's name
+    # A reason may quote the request, which need not be valid Unicode.
+    detail = detail.encode(errors="replace").decode()
+    return cls(status, detail, {"retry-after": "1"} if status in _LATER else None)
+
+
+async def _refuse(request: Request, error: Exception, *, reason: Callable) -> Response:
+  """Converts an error to a page for a browser that wants one, and to JSON for programs."""
+  refusal = Refusal.of(error, reason=reason)
+  is_page = "text/html" in request.headers.get("accept", "")
+  if is_page and not request.url.path.startswith("/api/"):
+    phrase = http.HTTPStatus(refusal.status).phrase.capitalize()
+    page = render("error.html", refusal=refusal, phrase=phrase)
+    return HTMLResponse(page, refusal.status, refusal.headers)
+  return JSONResponse({"detail": refusal.detail}, refusal.status, refusal.headers)
 
 
 class _Guard:

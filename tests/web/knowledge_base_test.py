@@ -266,6 +266,32 @@ def test_what_makes_no_sense_is_refused_with_4xx(base, path, status):
 
 
 @pytest.mark.parametrize(
+  ("path", "status", "reason"),
+  [
+    ("/nowhere", 404, "Not Found"),
+    ("/document?id=elm", 404, "there is no document &#39;elm&#39;"),
+    ("/document", 422, "query.id: Field required"),
+    ("/documents?first=-1", 422, "query.first: Input should be"),
+    ("/static/nothing.js", 404, "nothing.js"),
+    ("/sign_in", 405, "Method Not Allowed"),
+    ("/document?id=%3Cscript%3E", 404, "&lt;script&gt;"),
+    ("/api/document?id=elm", 404, None),
+    ("/api/search?q=moss&k=0", 422, None),
+  ],
+)
+def test_a_browser_is_told_on_a_page_and_a_program_in_json(base, path, status, reason):
+  client = client_of(base)
+  program, browser = client.get(path), client.get(path, headers={"accept": "text/html,*/*;q=0.8"})
+  assert program.status_code == browser.status_code == status
+  assert program.json()["detail"]
+  if reason is None:
+    assert browser.json() == program.json()
+  else:
+    assert reason in browser.text and '<main id="main"' in browser.text
+    assert browser.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(
   "body",
   [
     {"documents": []},

@@ -12,13 +12,22 @@ function openEditors() {
   return [...document.querySelectorAll("details[open]")].map((one) => one.className);
 }
 
+function reason(refusal) {
+  try {
+    return JSON.parse(refusal).detail;
+  } catch {
+    return undefined;
+  }
+}
+
 async function exchange(url, options, { push }) {
   isBusy(true);
   try {
     const response = await fetch(url, options);
-    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const text = await response.text();
+    const page = new DOMParser().parseFromString(text, "text/html");
     const main = page.getElementById("main");
-    if (!main) throw new Error(response.statusText || `status ${response.status}`);
+    if (!main) throw new Error(reason(text) ?? response.statusText);
     const open = openEditors().filter((name) => name !== "edit" && name !== "add");
     document.getElementById("main").replaceWith(document.adoptNode(main));
     for (const name of open) document.querySelector(`details.${name}`)?.setAttribute("open", "");
@@ -31,7 +40,7 @@ async function exchange(url, options, { push }) {
     (refusal ?? result ?? document.getElementById("main")).focus();
   } catch (error) {
     isBusy(false);
-    status.textContent = `The server did not answer: ${error.message}`;
+    status.textContent = `There is no answer: ${error.message}`;
     status.classList.remove("unseen");
   }
 }

@@ -314,6 +314,10 @@ class Editors:
       raise ForbiddenError("this is not the edit token")
     response.set_cookie(_COOKIE, self._cookie, httponly=True, samesite="strict")
 
+  def sign_out(self, response: Response) -> None:
+    """Lets the browser that gets the response change nothing any more."""
+    response.delete_cookie(_COOKIE, httponly=True, samesite="strict")
+
   def _is_token(self, token: str) -> bool:
     return self._token is not None and _equal(token, self._token)
 

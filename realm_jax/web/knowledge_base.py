@@ -1,14 +1,13 @@
 """A knowledge base as a web application: search, documents, generations, and the HTTP API."""
 
-import csv
 import dataclasses
 import functools
 import json
 import os
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import fastapi
 import pydantic
@@ -23,16 +22,17 @@ from realm_jax.knowledge_base.store import columns
 from realm_jax.knowledge_base.store.hits import Answer
 from realm_jax.web import application
 from realm_jax.web.application import (
+  REFUSED,
   Editors,
   Example,
-  ForbiddenError,
   Id,
-  NotFoundError,
+  Refusal,
   Text,
   Turns,
   new_app,
   route_class,
 )
+from realm_jax.web.forms import EditForm, FeedbackForm, Search, document_of
 from realm_jax.web.listening import LimitSettings
 
 _EXAMPLE = """\
@@ -87,83 +87,6 @@ def record(document: Document) -> dict[str, Any]:
   return {**document.fields, **own}
 
 
-def document_of(base: KnowledgeBase, id: str) -> Document:
-  """Returns a document."""
-  found = base.document(id)
-  if found is None:
-    raise NotFoundError(f"there is no document {id!r:.60}")
-  return found
-
-
-class Search(pydantic.BaseModel):
-  """A question, with conditions, as typed on the page; what is left empty is none."""
-
-  q: Text = ""
-  field: Text = ""
-  equal: Text = ""
-  least: Text = ""
-  most: Text = ""
-  min_answerable: Annotated[float | None, pydantic.BeforeValidator(lambda typed: typed or None)] = (
-    None
-  )
-
-  def where(self, examples: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the conditions for a search, given a value of each field."""
-    if not self.field:
-      return {}
-    if self.equal:
-      # Commas divide, but not in quotes, and a value may have one.
-      (words,) = csv.reader([" ".join(self.equal.split())], skipinitialspace=True)
-      words = dict.fromkeys(filter(None, [self.equal, *map(str.strip, words)]))
-      return {self.field: [value for word in words for value in (word, _value(word))]}
-    is_text = isinstance(examples.get(self.field), str)
-    bounds = {"gte": self.least, "lte": self.most}
-    found = {side: text if is_text else _value(text) for side, text in bounds.items() if text}
-    return {self.field: found} if found else {}
-
-
-class EditForm(pydantic.BaseModel):
-  """A change of a document as sent by the page's forms; `fields` is JSON."""
-
-  action: Literal["add", "update", "delete"]
-  id: Annotated[Id, pydantic.StringConstraints(min_length=1)]
-  title: Text = ""
-  text: str = ""
-  fields: str = ""
-
-  def apply(self, base: KnowledgeBase) -> None:
-    """Changes a document."""
-    if self.action == "delete":
-      base.delete(document_of(base, self.id).id)
-      return
-    there = base.document(self.id)
-    if not self.text.strip() and (not self.title.strip() or (there and there.text)):
-      raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
-    more = columns.conditions(self.fields or "{}")
-    text = self.text.replace("\r\n", "\n")  # as browsers send lines
-    put = base.add if self.action == "add" else base.update
-    put([{**more, "id": self.id, "title": self.title, "text": text}])
-
-
-class FeedbackForm(pydantic.BaseModel):
-  """A button of a passage found for `q`; `back` has the search that found it."""
-
-  q: Annotated[Text, pydantic.StringConstraints(min_length=1)]
-  id: Id
-  passage: int
-  useful: bool
-  back: Text = ""
-
-
-def _value(text: str) -> Any:
-  """Returns the number, boolean or text that is meant."""
-  try:
-    found = json.loads(text)
-  except (ValueError, RecursionError):
-    return text
-  return text if isinstance(found, (list, dict)) else found
-
-
 def make_app(
   base: KnowledgeBase,
   *,
@@ -209,7 +132,10 @@ def _pages(
 ) -> fastapi.APIRouter:
   router = fastapi.APIRouter(route_class=route)
 
-  def page(name: str, request: Request, *, refusal: str = "", **context) -> Response:
+  def page(
+    name: str, request: Request, *, error: Exception | None = None, **context: Any
+  ) -> Response:
+    refusal = Refusal.of(error, reason=reason) if error else None
     text = application.render(
       f"{name}.html",
       base=base,
@@ -221,20 +147,21 @@ def _pages(
       answers=has_generator or base.commit.settings.reader,
       **context,
     )
-    return HTMLResponse(text, status_code=422 if refusal else 200)
+    if refusal is None:
+      return HTMLResponse(text)
+    return HTMLResponse(text, refusal.status, refusal.headers)
 
   def asking(name: str, request: Request, asked: Search, ask: Callable[..., Any]) -> Response:
-    values, found, refusal = base.fields, None, ""
+    values, found, refused = base.fields, None, None
     try:
       if asked.q:
-        conditions = {"where": asked.where(values), "min_answerable": asked.min_answerable}
-        found = ask(asked.q, **conditions)
+        found = ask(asked.q, **asked.conditions(values))
     except ValueError as error:
-      refusal = reason(error)
+      refused = error
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
     shown = {"asked": asked, "found": found, "values": values, "examples": examples}
     shown["query"] = request.url.query
-    return page(name, request, refusal=refusal, **shown)
+    return page(name, request, error=refused, **shown)
 
   @router.get("/", include_in_schema=False)
   def search(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
@@ -244,32 +171,36 @@ def _pages(
   def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
     return asking("answer", request, asked, answer_with)
 
-  def listed(request: Request, first: int = 0, refusal: str = "") -> Response:
+  def listed(request: Request, *, first: int = 0, **context: Any) -> Response:
     return page(
       "documents",
       request,
-      refusal=refusal,
       first=first,
       count=_LISTED,
       documents=base.documents(first=first, count=_LISTED, characters=_BEGINNING + 1),
       changes=[(time.ctime(change.time), change) for change in base.history[:_CHANGES]],
+      **{"typed": None, **context},
     )
 
   @router.get("/documents", include_in_schema=False)
   def documents(request: Request, first: First = 0) -> Response:
-    return listed(request, first)
+    return listed(request, first=first)
 
   @router.get("/document", include_in_schema=False)
   def document(request: Request, id: Id) -> Response:
-    return page("document", request, document=document_of(base, id))
+    return page("document", request, document=document_of(base, id), typed=None)
 
   @router.post("/documents", include_in_schema=False)
   def edit(request: Request, form: Annotated[EditForm, Form()]) -> Response:
-    editors.check(request)
     try:
+      editors.check(request)
       form.apply(base)
-    except ValueError as error:
-      return listed(request, refusal=reason(error))
+    except REFUSED as error:
+      there = base.document(form.id) if form.action == "update" else None
+      typed = None if form.action == "delete" else form
+      if there:
+        return page("document", request, error=error, document=there, typed=typed)
+      return listed(request, error=error, typed=typed)
     query = urllib.parse.urlencode({"id": form.id})
     after = "/documents" if form.action == "delete" else f"/document?{query}"
     return RedirectResponse(after, status_code=303)
@@ -287,8 +218,14 @@ def _pages(
     response = RedirectResponse("/documents", status_code=303)
     try:
       editors.sign_in(response, token)
-    except ForbiddenError as error:
-      return listed(request, refusal=reason(error))
+    except REFUSED as error:
+      return listed(request, error=error)
+    return response
+
+  @router.post("/sign_out", include_in_schema=False)
+  def sign_out() -> Response:
+    response = RedirectResponse("/documents", status_code=303)
+    editors.sign_out(response)
     return response
 
   @router.get("/generations", include_in_schema=False)

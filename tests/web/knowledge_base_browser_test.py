@@ -78,7 +78,8 @@ def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, o
   page.get_by_role("button", name="Save").click()
   page.wait_for_selector(".whole >> text=rain")
   assert base.search("moss", where={"year": 1970, "note": "it's"})[0].text == "Moss likes rain."
-  page.get_by_role("button", name="Delete").click()
+  page.locator("summary", has_text="Delete").click()
+  page.get_by_role("button", name="Delete “Moss”").click()
   page.wait_for_url("**/documents")
   assert "moss" not in base
   changes = page.locator(".edits li").all_inner_texts()

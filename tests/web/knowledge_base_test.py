@@ -13,6 +13,7 @@ import pytest
 
 fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
+markupsafe = pytest.importorskip("markupsafe")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
@@ -139,7 +140,7 @@ def test_nobody_may_change_anything_unless_asked_for(base):
   client = client_of(base)
   refused = client.delete("/api/document", params={"id": "fern"}, headers=BEARER)
   assert refused.status_code == 403 and "edit token" in refused.json()["detail"]
-  assert client.post("/sign_in", data={"token": TOKEN}).status_code == 422
+  assert client.post("/sign_in", data={"token": TOKEN}).status_code == 403
   assert client.post("/documents", data={"action": "delete", "id": "fern"}).status_code == 403
   assert "fern" in base and "Sign in" not in client.get("/documents").text
   for token, reason in (("short", "5 characters"), ("ein geheimer Schlüssel", "ASCII")):
@@ -151,7 +152,7 @@ def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
   client = client_of(base, TOKEN)
   elm = {"action": "add", "id": "elm", "title": "Elm", "text": "Elms die.", "fields": '{"year": 1}'}
   assert client.post("/documents", data=elm).status_code == 403
-  assert client.post("/sign_in", data={"token": "another"}).status_code == 422
+  assert client.post("/sign_in", data={"token": "another"}).status_code == 403
   assert "Add a document" in client.post("/sign_in", data={"token": TOKEN}).text
   assert TOKEN not in client.cookies.values()
   page = client.post("/documents", data=elm)
@@ -170,6 +171,62 @@ def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
     assert client.post("/documents", data={**elm, "action": "update", **wrong}).status_code == 422
   client.post("/documents", data={"action": "delete", "id": "elm"})
   assert "elm" not in base and "1 deleted" in client.get("/documents").text
+
+
+@pytest.mark.parametrize(
+  ("action", "wrong", "status", "reason"),
+  [
+    ("add", {"fields": "{year"}, 422, "JSON"),
+    ("add", {"id": ""}, 422, "needs an id"),
+    ("add", {"id": "fern"}, 422, "with another content"),
+    ("add", {"title": "T" * 2001}, 422, "title has 2,001 characters"),
+    ("update", {"id": "fern", "fields": '{"n": NaN}'}, 422, "NaN"),
+    ("update", {"id": "fern", "fields": "[1]"}, 422, "JSON"),
+    ("update", {"id": "gone", "fields": "[1]"}, 422, "JSON"),
+  ],
+)
+def test_a_refused_change_keeps_what_was_typed(base, action, wrong, status, reason):
+  client = client_of(base, TOKEN)
+  typed = {"action": action, "id": "elm", "title": "<Elm>", "text": "\nElms 'die'.", "fields": "{}"}
+  typed |= wrong
+  stranger = client.post("/documents", data=typed)
+  client.post("/sign_in", data={"token": TOKEN})
+  editor = client.post("/documents", data=typed)
+  with hold(base.path, kind=KIND):
+    busy = client.post("/documents", data={**typed, "id": "ash", "title": "Elm", "fields": "{}"})
+  assert (stranger.status_code, editor.status_code, busy.status_code) == (403, status, 409)
+  assert reason in editor.text and int(busy.headers["retry-after"]) > 0
+  for page in (stranger.text, editor.text):
+    for value in (typed["id"], typed["title"], typed["text"], typed["fields"]):
+      assert str(markupsafe.escape(value)) in page
+  assert 'target="_blank"' in stranger.text and len(base) == 3
+
+
+def test_a_refused_search_keeps_what_was_typed(base):
+  for typed, reason in (
+    ({"q": "moss", "field": "year", "equal": "1958", "min_answerable": "high"}, "is no number"),
+    ({"q": "moss", "min_answerable": "0.5"}, "train"),
+    ({"q": "m" * 2001, "field": "year", "least": "7"}, "q has 2,001 characters"),
+    ({"q": "moss", "field": "year", "equal": "7" * 2001}, "equal has 2,001 characters"),
+  ):
+    refused = client_of(base).get("/", params=typed)
+    assert refused.status_code == 422 and reason in refused.text
+    for value in (typed["q"], typed.get("equal", ""), typed.get("least", "")):
+      assert f'value="{value}"' in refused.text
+
+
+def test_deleting_asks_and_whoever_signs_out_changes_nothing(base):
+  client = client_of(base, TOKEN)
+  assert "Delete" not in client.get("/document?id=fern").text
+  assert "Sign out" not in client.get("/").text
+  client.post("/sign_in", data={"token": TOKEN})
+  page = client.get("/document?id=fern").text
+  summary, button = page.index("<summary>Delete"), page.index("<button>Delete “<bdi>fern")
+  assert summary < button < page.index("</details>", summary)
+  assert "Sign out" in client.get("/").text
+  assert "Sign in" in client.post("/sign_out").text
+  assert client.post("/documents", data={"action": "delete", "id": "fern"}).status_code == 403
+  assert "fern" in base
 
 
 def test_a_title_alone_is_added_on_the_page_and_found(base):

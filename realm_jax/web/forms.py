@@ -1,0 +1,117 @@
+"""What the pages of a knowledge base send: searches, changes, and what was useful."""
+
+import csv
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from realm_jax.corpus.documents import Document
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import columns
+from realm_jax.web.application import MAX_TEXT, Id, NotFoundError, Text
+
+
+def document_of(base: KnowledgeBase, id: str) -> Document:
+  """Returns a document."""
+  found = base.document(id)
+  if found is None:
+    raise NotFoundError(f"there is no document {id!r:.60}")
+  return found
+
+
+class Search(pydantic.BaseModel):
+  """A question, with conditions, as typed on the page; what is left empty is none."""
+
+  q: Id = ""
+  field: Id = ""
+  equal: Id = ""
+  least: Id = ""
+  most: Id = ""
+  min_answerable: Id = ""
+
+  def conditions(self, examples: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the conditions of a search, given a value of each field.
+
+    Raises:
+      ValueError: If something is too long, or no number where one is needed.
+    """
+    for name, typed in self:
+      _check_length(name, typed)
+    least = self.min_answerable.strip()
+    try:
+      min_answerable = float(least) if least else None
+    except ValueError:
+      raise ValueError(f"min_answerable={least!r:.60} is no number; use 0 to 1") from None
+    return {"where": self._where(examples), "min_answerable": min_answerable}
+
+  def _where(self, examples: Mapping[str, Any]) -> dict[str, Any]:
+    if not self.field:
+      return {}
+    if self.equal:
+      # Commas divide, but not in quotes, and a value may have one.
+      (words,) = csv.reader([" ".join(self.equal.split())], skipinitialspace=True)
+      words = dict.fromkeys(filter(None, [self.equal, *map(str.strip, words)]))
+      return {self.field: [value for word in words for value in (word, _value(word))]}
+    is_text = isinstance(examples.get(self.field), str)
+    bounds = {"gte": self.least, "lte": self.most}
+    found = {side: text if is_text else _value(text) for side, text in bounds.items() if text}
+    return {self.field: found} if found else {}
+
+
+class EditForm(pydantic.BaseModel):
+  """A change of a document as sent by the page's forms; `fields` is JSON.
+
+  What is typed is checked when it is applied, so that the page can show it again.
+  """
+
+  action: Literal["add", "update", "delete"]
+  id: Id = ""
+  title: Id = ""
+  text: Id = ""
+  fields: Id = ""
+
+  def apply(self, base: KnowledgeBase) -> None:
+    """Changes a document.
+
+    Raises:
+      ValueError: If what was typed makes no document.
+    """
+    if not self.id:
+      raise ValueError("a document needs an id, by which it is changed and deleted")
+    _check_length("title", self.title)
+    if self.action == "delete":
+      base.delete(document_of(base, self.id).id)
+      return
+    there = base.document(self.id)
+    if not self.text.strip() and (not self.title.strip() or (there and there.text)):
+      raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
+    more = columns.conditions(self.fields or "{}")
+    text = self.text.replace("\r\n", "\n")  # as browsers send lines
+    put = base.add if self.action == "add" else base.update
+    put([{**more, "id": self.id, "title": self.title, "text": text}])
+
+
+class FeedbackForm(pydantic.BaseModel):
+  """A button of a passage found for `q`; `back` has the search that found it."""
+
+  q: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  id: Id
+  passage: int
+  useful: bool
+  back: Id = ""  # as long as the address of a search can be
+
+
+def _check_length(name: str, typed: str) -> None:
+  if len(typed) > MAX_TEXT:
+    raise ValueError(f"{name} has {len(typed):,} characters; use at most {MAX_TEXT:,}")
+
+
+def _value(text: str) -> Any:
+  """Returns the number, boolean or text that is meant."""
+  try:
+    found = json.loads(text)
+  except (ValueError, RecursionError):
+    return text
+  return text if isinstance(found, (list, dict)) else found

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from realm_jax.devices import processes
-from realm_jax.foundations import object_store
+from realm_jax.foundations import object_store, text_files
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
 _CONTENT, _DIGESTS = f"{_METADATA}/metadata", f"{_METADATA}/digests"
@@ -288,7 +288,7 @@ def _fault(path: str | os.PathLike) -> str:
   """Returns what is wrong with a checkpoint; empty if it is intact."""
   root = object_store.absolute(path)
   try:
-    digests = json.loads((root / _DIGESTS).read_bytes())
+    digests = text_files.parse_json((root / _DIGESTS).read_bytes())
     expected = tuple((name, str(digest)) for name, digest in digests.items())
   except (FileNotFoundError, NotADirectoryError):
     return f"{_DIGESTS if (root / _CONTENT).exists() else _CONTENT} is missing"
@@ -338,7 +338,7 @@ def _crc32c(file: object_store.Path) -> str:
 def read_metadata(path: str | os.PathLike) -> dict:
   """Reads the JSON values of a checkpoint."""
   check_intact(path)
-  return json.loads((object_store.absolute(path) / _CONTENT).read_bytes())
+  return text_files.parse_json((object_store.absolute(path) / _CONTENT).read_bytes())
 
 
 def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:

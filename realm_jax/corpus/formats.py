@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TextIO
 from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, Document, Record, make_record, written_number
 from realm_jax.corpus.input_files import NOT_UTF8, InputFile, lines_of, text_error
+from realm_jax.foundations import text_files
 
 _TEXTS = ("id", "_id", "title", "text")
 
@@ -67,7 +68,7 @@ def _goes_on(line: str) -> bool:
   if len(line) > limits.RECORD:
     return line[0] == "["
   try:
-    return isinstance(json.loads(line), list)
+    return isinstance(text_files.DECODER.decode(line), list)
   except json.JSONDecodeError as error:
     return line[:1] in ("[", "{") and error.pos >= len(line) - 1
   except (ValueError, RecursionError):
@@ -76,7 +77,7 @@ def _goes_on(line: str) -> bool:
 
 def _values(text: str) -> Iterator[Any]:
   """Yields the values of a text, and instead of arrays their items."""
-  decoder, place = json.JSONDecoder(), 0
+  decoder, place = text_files.DECODER, 0
   while begin := _NO_SPACE.search(text, place):
     place = begin.start()
     if begin[0] != "[":
@@ -109,7 +110,7 @@ def _read_lines(lines: TextIO, *, file: InputFile) -> Iterator[Record]:
     name = f"{file.shown}:{number + 1}"
     reason = text_error(line)
     try:
-      value = None if reason else json.loads(line)
+      value = None if reason else text_files.DECODER.decode(line)
     except json.JSONDecodeError as error:
       reason = _NO_OBJECT if line[0] == "[" else f"{line[:40]!r} is not JSON: {error.msg}"
     except (ValueError, RecursionError) as error:
@@ -121,11 +122,8 @@ def _read_lines(lines: TextIO, *, file: InputFile) -> Iterator[Record]:
 
 
 def _json_error(error: Exception) -> str:
-  if isinstance(error, RecursionError):
-    return "nested too deep"
-  if isinstance(error, json.JSONDecodeError):
-    return f"not JSON: {error}"
-  return "a number of more than 4,300 digits; write it as a string"
+  reason = text_files.json_error(error)
+  return f"not JSON: {reason}" if isinstance(error, json.JSONDecodeError) else reason
 
 
 def _record(value: Any, *, file: InputFile, number: int, name: str) -> Record:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, json_fields, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import Tokenizer, WordPieces
@@ -67,7 +67,7 @@ class StoreMetadata:
   sep_id: int
   max_passage_length: int
   counts: dict[str, int]
-  languages: Sequence[str] = ("en",)
+  languages: tuple[str, ...] = ("en",)
   format_version: int = FORMAT_VERSION
 
 
@@ -293,14 +293,16 @@ class PassageStore(Passages):
       raise FileNotFoundError(
         f"no passage store at {self.directory}; make one with `realm prepare_corpus`"
       )
-    with open(path, encoding="utf-8") as file:
-      fields = json.load(file)
+    fields = text_files.read_json(path)
     if fields.get("format_version") != FORMAT_VERSION:
       raise ValueError(
         f"{self.directory} has format {fields.get('format_version')}, not {FORMAT_VERSION}; "
         "write it again with `realm prepare_corpus`"
       )
-    self.metadata = StoreMetadata(**fields | {"languages": tuple(fields.get("languages", ["en"]))})
+    try:
+      self.metadata = json_fields.restored(StoreMetadata, fields)
+    except json_fields.WRONG as error:
+      raise ValueError(f"{path} is damaged: {error}") from error
     ids_dtype = id_dtype(self.metadata.vocab_size)
     self._title_ids = self._open("title_ids", ids_dtype)
     self._body_ids = self._open("body_ids", ids_dtype)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from realm_jax.data.batches import Batches, Features, Shard
-from realm_jax.foundations import atomic_files, json_fields, object_store
+from realm_jax.foundations import atomic_files, json_fields, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 MANIFEST_FILE = "examples_manifest.json"
@@ -216,8 +216,7 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
   local = os.path.join(object_store.local_copy(directory, MANIFEST_FILE), MANIFEST_FILE)
   if not os.path.exists(local):
     raise FileNotFoundError(f"no {path}; write it with `realm prepare_examples`")
-  with open(local, encoding="utf-8") as file:
-    content = json.load(file)
+  content = text_files.read_json(local)
   try:
     if content["format_version"] != FORMAT_VERSION:
       raise ValueError(f"format {content['format_version']}, not {FORMAT_VERSION}")
@@ -227,7 +226,7 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
       if not name.isidentifier() or not known:
         raise ValueError(f"feature {name!r} is {record}")
     return manifest
-  except (KeyError, TypeError, AttributeError, ValueError) as error:
+  except json_fields.WRONG as error:
     raise ValueError(f"{path} is not a manifest of prepared examples: {error!r}") from error
 
 

@@ -57,7 +57,7 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
     if name.endswith(".tsv"):
       records = _of_table(text)
     elif name.endswith(".json"):
-      records = _of_json(json.loads(text))
+      records = _of_json(text_files.parse_json(text))
     else:
       records = _of_lines(text)
     records = list(records)
@@ -82,7 +82,7 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
 def _of_lines(text: str) -> Iterator[dict]:
   for line in text.split("\n"):
     if line.strip():
-      record = json.loads(line)
+      record = text_files.parse_json(line)
       yield {**record, "answer": [*questions.answer_texts(record["answer"])]}
 
 

@@ -93,7 +93,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     if not line.strip():
       continue
     try:
-      record = json.loads(line)
+      record = text_files.parse_json(line)
       questions.append(from_record(record, number=number, answers_known=answers_known))
     except json.JSONDecodeError as error:
       raise ValueError(
@@ -214,7 +214,7 @@ def _check_manifest(path: str, digest: str, num_questions: int) -> None:
   manifest = file.parent / MANIFEST_FILE
   if not manifest.exists():
     return
-  expected = json.loads(manifest.read_text())["files"].get(file.name)
+  expected = text_files.read_json(manifest)["files"].get(file.name)
   if expected and (expected["questions"], expected["sha256"]) != (num_questions, digest):
     raise ValueError(
       f"{path} does not match {MANIFEST_FILE}: it has {num_questions} questions with SHA-256 "
@@ -274,7 +274,7 @@ def read_queries(path: str | os.PathLike, judgements: Judgements) -> list[Questi
     if not line.strip():
       continue
     try:
-      record = json.loads(line)
+      record = text_files.parse_json(line)
       if is_missing(record["_id"]):
         raise ValueError("no id")
       query = Question(id=str(record["_id"]), text=record["text"], answers=())

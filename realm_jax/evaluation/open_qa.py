@@ -304,7 +304,7 @@ def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> 
     if not line.strip():
       continue
     try:
-      record = _prediction(json.loads(line))
+      record = _prediction(text_files.parse_json(line))
       id, text = record["id"], record["question"]
       before = by_id.get(id) if id else by_text.get(text)
       if before is not None and before != record and before["question"] == text:

@@ -1,7 +1,6 @@
 """Compares two evaluations question by question, on one or several sets of questions."""
 
 import collections
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -94,7 +93,8 @@ def _read(directory: str) -> Mapping[tuple, Mapping[str, float]]:
       f"no {path}; give an --output of `realm evaluate` on the same questions"
     )
   try:
-    records = [json.loads(line) for line in text_files.read_lines(path) if line.strip()]
+    lines = text_files.read_lines(path)
+    records = [text_files.parse_json(line) for line in lines if line.strip()]
     found, seen = {}, collections.Counter()
     for record in records:
       key = (str(record["id"]), record.get("question"))

@@ -62,12 +62,40 @@ def read_log(path: str | os.PathLike) -> list[dict]:
   return rows
 
 
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """Returns an object of JSON; an error says which name it has twice."""
+  found = dict(pairs)
+  if len(found) < len(pairs):
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    raise ValueError(f"an object has {twice!r:.60} twice")
+  return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=once)  # of objects that have a name once
+
+
+def json_error(error: Exception) -> str:
+  """Returns what is wrong with JSON, which may be valid, but too much."""
+  if isinstance(error, RecursionError):
+    return "it is nested too deep"
+  if str(error).startswith("Exceeds the limit"):
+    return "a number of more than 4,300 digits; write it as a string"
+  return str(error)
+
+
 def parse_json(content: str | bytes) -> Any:
-  """Returns what JSON holds; ValueError for whatever is none, or nested too deep."""
+  """Returns what JSON holds.
+
+  Raises:
+    ValueError: If it is no JSON, an object has a name twice, or it is nested too deep.
+  """
   try:
-    return json.loads(content)
-  except RecursionError as error:
-    raise ValueError("it is nested too deep") from error
+    return DECODER.decode(content if isinstance(content, str) else content.decode("utf-8-sig"))
+  except (json.JSONDecodeError, UnicodeDecodeError):
+    raise
+  except (ValueError, RecursionError) as error:
+    raise ValueError(json_error(error)) from error
 
 
 def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from realm_jax.devices import directory_lock, processes
-from realm_jax.foundations import json_fields, object_store
+from realm_jax.foundations import json_fields, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 _FORMAT = 3
@@ -35,7 +35,7 @@ _MANIFEST_FILE = "metadata"
 _NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _STEPS = ocp.step.standard_name_format()
 # What reading files raises that are not those that were written.
-_WRONG = (ValueError, TypeError, LookupError, FileNotFoundError, NotADirectoryError)
+_WRONG = (*json_fields.WRONG, FileNotFoundError, NotADirectoryError)
 INDEX = DirectoryKind(
   name="an index",
   files=("[0-9]*/", directory_lock.LOCK_FILE),
@@ -240,7 +240,7 @@ def read_manifest(root: str, generation: int) -> Manifest:
     DamagedGenerationError: If the manifest is not what was published, or has an older format.
   """
   with _reading(root, generation, _MANIFEST) as directory:
-    stored = json.loads((directory / _MANIFEST_FILE).read_text())
+    stored = text_files.parse_json((directory / _MANIFEST_FILE).read_bytes())
     found = stored.get("format", 1)
     if found != _FORMAT:
       raise DamagedGenerationError(

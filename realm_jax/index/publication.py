@@ -21,7 +21,7 @@ from absl import logging
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning, processes
 from realm_jax.devices.datatypes import Tokens
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, exact_searcher, generations
 from realm_jax.index.searcher import (
@@ -266,7 +266,7 @@ class UnfinishedEmbeddings:
     """Reads the embeddings of consecutive passages; returns whether they are there and intact."""
     path = self._path(rows)
     try:
-      record = json.loads(object_store.Path(f"{path}.json").read_text())
+      record = text_files.parse_json(object_store.Path(f"{path}.json").read_bytes())
       content = object_store.Path(f"{path}.bin").read_bytes()
     except (FileNotFoundError, ValueError):
       return False

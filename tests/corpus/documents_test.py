@@ -70,6 +70,8 @@ BROKEN = {  # a line, and what its reason names
   b"[": "one JSON object a line",
   b'"text"': "one JSON object a line",
   b"[" * 100_000: "nested too deep",
+  b'{"text": "a", "id": 1, "text": "b"}': "has 'text' twice",
+  b'{"text": "a", "of": {"n": 1, "n": 2}}': "has 'n' twice",
   b'{"text": 5}': "`text` is 5",
   b'{"text": ["a"], "spans": []}': r"`text` is \['a'\]",
   b'{"text": "a", "spans": [1]}': r"`spans` are \[1\]",

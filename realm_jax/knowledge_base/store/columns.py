@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax.corpus.documents import json_values
+from realm_jax.foundations import text_files
 
 Where = Mapping[str, Any]
 _MISSING = _UNKNOWN = -1
@@ -210,7 +211,7 @@ def selects_missing(name: str, condition: Any) -> bool:
 def conditions(text: str) -> Where:
   """Returns the conditions that a text has as JSON."""
   try:
-    found = json.loads(text, parse_constant=_refuse_constant)
+    found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=text_files.once)
   except (ValueError, RecursionError):
     found = None
   if not isinstance(found, dict):

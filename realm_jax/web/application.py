@@ -5,7 +5,6 @@ import dataclasses
 import errno
 import functools
 import hmac
-import http
 import importlib.resources
 import inspect
 import json
@@ -217,7 +216,7 @@ async def _refuse(request: Request, error: Exception, *, reason: Callable) -> Re
   refusal = Refusal.of(error, reason=reason)
   is_page = "text/html" in request.headers.get("accept", "")
   if is_page and not request.url.path.startswith("/api/"):
-    phrase = http.HTTPStatus(refusal.status).phrase.capitalize()
+    phrase = HTTPException(refusal.status).detail
     page = render("error.html", refusal=refusal, phrase=phrase)
     return HTMLResponse(page, refusal.status, refusal.headers)
   return JSONResponse({"detail": refusal.detail}, refusal.status, refusal.headers)

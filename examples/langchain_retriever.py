@@ -32,7 +32,7 @@ class KnowledgeBaseRetriever(BaseRetriever):
     ]
 
   def feedback(self, query: str, *, answer=(), useful=(), not_useful=()):
-    """Remembers which documents found were useful for a query, for queries like it."""
+    """Remembers which documents, one or several, were useful for a query, for queries like it."""
     useful, not_useful = map(_passages, (useful, not_useful))
     return self.base.feedback(query, answer=answer, useful=useful, not_useful=not_useful)
 
@@ -42,5 +42,6 @@ class KnowledgeBaseRetriever(BaseRetriever):
 
 
 def _passages(documents) -> list[tuple[str, int]]:
+  documents = [documents] if isinstance(documents, Document) else documents
   parts = (document.id.rpartition("#") for document in documents)
   return [(id, int(passage)) for id, _, passage in parts]

@@ -42,7 +42,7 @@ class KnowledgeBaseRetriever(BaseRetriever):
     ]
 
   def feedback(self, query: str, *, answer=(), useful=(), not_useful=()):
-    """Remembers which nodes found were useful for a query, for queries like it."""
+    """Remembers which nodes, one or several, were useful for a query, for queries like it."""
     useful, not_useful = map(_passages, (useful, not_useful))
     return self._base.feedback(query, answer=answer, useful=useful, not_useful=not_useful)
 
@@ -50,6 +50,7 @@ class KnowledgeBaseRetriever(BaseRetriever):
     return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
-def _passages(nodes: Sequence[NodeWithScore]) -> list[tuple[str, int]]:
+def _passages(nodes: NodeWithScore | Sequence[NodeWithScore]) -> list[tuple[str, int]]:
+  nodes = [nodes] if isinstance(nodes, NodeWithScore) else nodes
   parts = (found.node.node_id.rpartition("#") for found in nodes)
   return [(id, int(passage)) for id, _, passage in parts]

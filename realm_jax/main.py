@@ -210,10 +210,14 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
 
 
 def _show_help(name: str, job: Callable[..., Any], common: Sequence[flags.Keyword]) -> None:
-  print(f"usage: realm {name} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...\n")
-  print(
-    f"{(inspect.getdoc(job) or '').partition(chr(10))[0]}\n{flags.help_text(flags.keywords(job))}"
-  )
+  keywords = flags.keywords(job)
+  words = "".join(f" {flags.placeholder(keyword)}" for keyword in keywords if keyword.positional)
+  gin = "" if name.startswith("kb ") else " [--gin_file=FILE]... [--gin.NAME=VALUE]..."
+  text = inspect.getdoc(job) or ""
+  examples = "\n".join(line for line in text.splitlines() if line.startswith("  realm "))
+  print(f"usage: realm {name}{words}{gin} [--KEYWORD=VALUE]...\n")
+  print(text.partition("\n")[0])
+  print(f"\n{examples}" * bool(examples), flags.help_text(keywords), sep="\n")
   print(flags.help_text(common).replace("the job", "every job"))
 
 

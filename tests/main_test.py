@@ -388,3 +388,14 @@ def test_a_job_may_be_a_file_of_ones_own(tmp_path, monkeypatch, capsys):
   for name in ("other.py", "absent.py"):
     assert main.main([str(tmp_path / name)]) == 2
     assert name in capsys.readouterr().err
+
+
+def test_the_help_of_a_verb_shows_what_needs_no_flag_and_examples(capsys):
+  assert main.main(["kb", "add", "--help"]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[0] == "usage: realm kb add PATH [TEXTS]... [--KEYWORD=VALUE]..."
+  assert "  realm kb add kb notes.jsonl" in lines[:8]
+  for job in main.JOBS:
+    main.main([*job.split(), "--help"])
+    examples = [line for line in capsys.readouterr().out.splitlines() if line[:8] == "  realm "]
+    assert all(line.startswith(f"  realm {job} ") for line in examples)

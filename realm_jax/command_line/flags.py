@@ -243,6 +243,13 @@ def nearest(word: str, words: Iterable[str]) -> str:
   return f" (did you mean {near[0]}?)" if near else ""
 
 
+def placeholder(keyword: Keyword) -> str:
+  """Returns how a usage line shows a value that needs no flag: `[TEXTS]...`."""
+  many = typing.get_origin(keyword.annotation) in _SEQUENCES
+  shown = keyword.name.upper() if keyword.default is REQUIRED else f"[{keyword.name.upper()}]"
+  return f"{shown}..." if many else shown
+
+
 def help_text(tree: Sequence[Keyword]) -> str:
   """Returns the help on keywords, each by its shortest name, in groups by path."""
   shown = (keyword for keyword in flatten(tree) if not keyword.imported)

@@ -5,6 +5,7 @@ an argument is wrong, with the reason; nothing is changed then.
 """
 
 import dataclasses
+import functools
 import os
 import shlex
 import sys
@@ -33,6 +34,10 @@ def create(
 ) -> None:
   """Makes a knowledge base of a folder of texts, and prints what it has and what to do next.
 
+  Example:
+    realm kb create kb texts/
+    realm kb create kb texts/ notes.jsonl --encoder=all-MiniLM-L6-v2
+
   Args:
     path: The folder to write.
     texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
@@ -47,10 +52,14 @@ def create(
   """
   started = time.monotonic()
   base = KnowledgeBase.create(
-    path, language=language, passage_words=passage_words, encoder=encoder, reader=reader
+    path,
+    texts,
+    language=language,
+    passage_words=passage_words,
+    encoder=encoder,
+    reader=reader,
+    show=functools.partial(print, flush=True),
   )
-  if texts:
-    print(base.add(texts), flush=True)
   question = terminal.line(next(iter(base.examples()), "a question"))
   marked = ["--"] * question.startswith("--") + [question]
   named = encoder if encoder and encoder.startswith(text_encoders.LIBRARY) else None
@@ -75,6 +84,10 @@ def add(
   reader: str | None = None,
 ) -> None:
   """Adds texts to a knowledge base; documents that are there already are skipped.
+
+  Example:
+    realm kb add kb notes.jsonl
+    realm kb add kb texts/ --update --delete_missing
 
   Args:
     path: The folder of the knowledge base.
@@ -101,6 +114,9 @@ def add(
 
 def delete(path: str, ids: Sequence[str]) -> None:
   """Deletes documents from a knowledge base by their ids, which `search` shows.
+
+  Example:
+    realm kb delete kb note-1 texts/old.md
 
   Args:
     path: The folder of the knowledge base.
@@ -131,6 +147,9 @@ def compact(path: str, *, purge: bool = False) -> None:
 def publish(path: str, address: str) -> None:
   """Publishes a knowledge base in an object store, for readers on other machines.
 
+  Example:
+    realm kb publish kb gs://bucket/kb
+
   Args:
     path: The folder of the knowledge base.
     address: Where readers open it, such as gs://bucket/kb.
@@ -151,6 +170,10 @@ def search(
   explain: bool = False,
 ) -> None:
   """Searches a knowledge base, and prints the best passages.
+
+  Example:
+    realm kb search kb "what causes the flutter of a wing" --k=3
+    realm kb search kb flutter --where='{"year": {"gte": 1950}}'
 
   Args:
     path: The folder of the knowledge base.
@@ -188,6 +211,9 @@ def ask(
 ) -> None:
   """Answers a question from a knowledge base, with its reader or a language model.
 
+  Example:
+    realm kb ask kb "what causes flutter" --generator=http://127.0.0.1:8000/v1
+
   Args:
     path: The folder of the knowledge base.
     question: What to ask.
@@ -210,10 +236,13 @@ def train(
 ) -> None:
   """Makes searches of a knowledge base better: chooses what ranks, or trains on questions.
 
+  Example:
+    realm kb train kb questions.jsonl
+
   Args:
     path: The folder of the knowledge base.
-    questions: JSON Lines with `question` and `answer`; None chooses between words, the encoder and
-      both by probes made from the documents.
+    questions: JSON Lines with `question` and `answer`, at least 100; None chooses between words,
+      the encoder and both by probes made from the documents.
     encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
       the folder names is not loaded.
     minutes: When to stop learning from questions, at the latest; 30 by default.
@@ -225,6 +254,9 @@ def train(
 
 def evaluate(path: str, questions: str, *, encoder: str | None = None) -> None:
   """Measures how well a knowledge base finds: by words, by its encoder and by both.
+
+  Example:
+    realm kb evaluate kb questions.jsonl
 
   Args:
     path: The folder of the knowledge base.
@@ -247,6 +279,9 @@ def serve(
   generator: GeneratorSettings = GeneratorSettings(),
 ) -> None:
   """Serves a knowledge base: pages and an HTTP API.
+
+  Example:
+    realm kb serve kb
 
   Args:
     path: The folder of the knowledge base.

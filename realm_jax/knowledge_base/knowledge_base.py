@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading
@@ -76,6 +76,7 @@ class KnowledgeBase:
     passage_words: int = 100,
     encoder: Any = None,
     reader: str | os.PathLike | None = None,
+    show: Callable[[Any], object] = lambda _: None,
   ) -> "KnowledgeBase":
     """Makes a knowledge base.
 
@@ -91,9 +92,10 @@ class KnowledgeBase:
         or a function, each of a list of strings; or "sentence-transformers:NAME_OR_DIRECTORY",
         which that library loads. An object is given again to open the knowledge base.
       reader: Directory of what answers questions; see `add_reader`.
+      show: Gets what `add` returns for the first documents.
 
     Raises:
-      FileNotFoundError: If the encoder is missing.
+      FileNotFoundError: If the encoder or texts are missing. Nothing is left of the folder then.
       ValueError: If the folder has something else, or `encoder` or `texts` are refused.
     """
     directory = folder.located(path)
@@ -108,7 +110,7 @@ class KnowledgeBase:
       if reader is not None:
         made.add_reader(reader)
       if texts is not None and not (isinstance(texts, Sized) and len(texts) == 0):
-        made.add(texts)
+        show(made.add(texts))
     return made
 
   def __reduce__(self):

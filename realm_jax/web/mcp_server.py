@@ -142,7 +142,8 @@ def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]
       **_found(found.hits),
     }
 
-  return search, read, answer
+  answers = generate is not None or base.commit.settings.reader
+  return (search, read, answer) if answers else (search, read)
 
 
 def _writing(base: KnowledgeBase) -> tuple[Tool, ...]:

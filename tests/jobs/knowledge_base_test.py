@@ -26,6 +26,15 @@ def realm(tmp_path, monkeypatch, capsys):
   return run
 
 
+@pytest.mark.parametrize("wrong", [["absent"], ["docs/empty"], ["docs", "--encoder=absent"]])
+def test_what_is_refused_leaves_no_folder(wrong, realm, tmp_path):
+  (tmp_path / "docs" / "empty").mkdir()
+  code, said = realm("kb", "create", "new/kb", *wrong)
+  assert code == 1 and len(said.splitlines()) == 1 and not (tmp_path / "new").exists()
+  assert realm("kb", "create", "new/kb")[0] == 0
+  assert "nothing found" in realm("kb", "search", "new/kb", "moss")[1]
+
+
 def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   code, said = realm("kb", "create", "kb", "docs")
   assert code == 0 and "2 added" in said

@@ -14,7 +14,7 @@ from realm_jax.evaluation import resampling
 from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import search
-from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store import commits, hits
 from realm_jax.web.listening import LimitSettings
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
@@ -48,7 +48,12 @@ def test_hits_know_whether_they_have_an_answer(trained):
   assert base.search(KNOWN, k=1).answerable <= known.answerable
   assert base.search("zzz").answerable == 0  # nothing is found
   assert pickle.loads(pickle.dumps(known)).answerable == known.answerable
-  assert f"p = {known.answerable:.2f}" in repr(known)
+  assert f"probably ({100 * known.answerable:.0f} %)" in repr(known) or "almost" in repr(known)
+  words = [hits.likely(p) for p in (1, 0.7, 0.69, 0.1, 0)]
+  assert words == [
+    *("almost certainly (100 %)", "probably (70 %)", "perhaps (69 %)"),
+    *("probably not (10 %)", "hardly (0 %)"),
+  ]
 
 
 def test_below_a_probability_nothing_is_returned_and_nothing_answered(trained):
@@ -65,9 +70,7 @@ def test_below_a_probability_nothing_is_returned_and_nothing_answered(trained):
 def test_the_command_line_and_the_api_say_the_same(trained, capsys):
   base, _ = trained
   verbs.search(base.path, UNKNOWN, min_answerable=0.5)
-  assert capsys.readouterr().out.startswith(
-    "(nothing found)\n(an answer is among the best with p ="
-  )
+  assert capsys.readouterr().out.startswith("(nothing found)\n(an answer is hardly (")
   testclient = pytest.importorskip("fastapi.testclient")
   from realm_jax.web.knowledge_base import make_app
 

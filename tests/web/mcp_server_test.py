@@ -74,7 +74,7 @@ def ids(found):
 def test_an_assistant_searches_and_reads_what_another_process_writes(base):
   async def steps(client, call):
     tools = (await client.list_tools()).tools
-    assert [tool.name for tool in tools] == ["search", "read", "answer"]
+    assert [tool.name for tool in tools] == ["search", "read"]
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
     assert "Search before" in client.instructions and "feedback" not in client.instructions
     found = await call("search", question="where does moss grow", k=1)
@@ -161,7 +161,6 @@ def test_an_assistant_learns_what_was_useful_and_forgets_it(base):
     ("read", {"id": "fern", "start": -1}, "start: "),
     ("search", {"question": "moss", "min_answerable": 0.5}, "nothing has learned"),
     ("search", {"question": "moss", "min_answerable": 2}, "a probability is from 0 to 1"),
-    ("answer", {"question": "moss"}, "has no reader"),
     ("read", {"id": "x\ny"}, "there is no document"),
     ("add", {"text": " "}, "needs a text or a title"),
     ("add", {"text": "a", "fields": {"x": "\ud800"}}, "surrogate"),
@@ -245,7 +244,7 @@ def over_http(base, *flags, **environment):
 
 def test_programs_of_this_machine_are_served_over_http(base):
   async def steps(client, call):
-    assert len((await client.list_tools()).tools) == 3
+    assert len((await client.list_tools()).tools) == 2
     assert ids(await call("search", question="moss")) == ["a/moss.txt"]
 
   with over_http(base) as address:

@@ -18,6 +18,15 @@ _DOUBTED = 10  # unknown numbers that are named
 _NAMED = 5  # past questions
 
 
+_LIKELY = {0.9: "almost certainly", 0.7: "probably", 0.4: "perhaps", 0.1: "probably not"}
+
+
+def likely(probability: float) -> str:
+  """Returns a probability in words, with the figure: `probably (74 %)`."""
+  word = next((word for least, word in _LIKELY.items() if probability >= least), "hardly")
+  return f"{word} ({100 * probability:.0f} %)"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hit:
   """A passage that was found.
@@ -81,7 +90,7 @@ class Hits(Sequence[Hit]):
     """Returns the hits as lines of text, with `mark` applied to the words of the question."""
     lines = [each for hit in self.found for each in self._lines(hit, mark)] or ["(nothing found)"]
     if self.answerable is not None:
-      lines.append(f"(an answer is among the best with p = {self.answerable:.2f})")
+      lines.append(f"(an answer is {likely(self.answerable)} among the best)")
     if self.earned is not None:
       named = map(plain, self.earned.questions[:_NAMED])
       helped = "; ".join(textwrap.shorten(one, _WIDTH) for one in named)
@@ -186,7 +195,10 @@ class Answer:
       f"{before}{mark(answer)}{after}", _WIDTH, initial_indent="  ", subsequent_indent="  "
     )
     head = line(f"  {hit.id}  {hit.title}")
-    return f"{answer}  (p = {self.probability:.3f})\n{head}\n{passage}"
+    return f"{answer}  ({self._share()})\n{head}\n{passage}"
+
+  def _share(self) -> str:
+    return f"{100 * (self.probability or 0):.0f} % of what could be the answer"
 
   def _repr_html_(self) -> str:
     if not self.text:
@@ -197,7 +209,7 @@ class Answer:
     hit = self.hits[self.place]
     before, after = map(html.escape, self._around())
     return (
-      f"<p><b>{text}</b> ({self.probability:.3f})</p>"
+      f"<p><b>{text}</b> ({self._share()})</p>"
       f"<p>{html.escape(hit.id)} {html.escape(hit.title)}: {before}<mark>{text}</mark>{after}</p>"
       f"{self.hits._repr_html_()}"
     )

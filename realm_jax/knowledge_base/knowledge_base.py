@@ -12,7 +12,8 @@ from realm_jax.knowledge_base import folder, generation
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.learning import feedback
-from realm_jax.knowledge_base.learning.past_questions import PastQuestion
+from realm_jax.knowledge_base.learning.feedback import Passages
+from realm_jax.knowledge_base.learning.past_questions import PastQuestion, normalized
 from realm_jax.knowledge_base.learning.search import find
 from realm_jax.knowledge_base.learning.use_memory import Memory
 from realm_jax.knowledge_base.store import commits
@@ -404,8 +405,8 @@ class KnowledgeBase:
     question: str,
     *,
     answer: str | Sequence[str] = (),
-    useful: feedback.Passages = (),
-    not_useful: feedback.Passages = (),
+    useful: Passages = (),
+    not_useful: Passages = (),
   ) -> PastQuestion:
     """Remembers which passages answer a question; the same question ranks them higher from now on.
 
@@ -439,6 +440,26 @@ class KnowledgeBase:
     if first < 0 or count < 0:
       raise ValueError(f"first={first}, count={count}; neither is below 0")
     return self._folder.memory.about(self._folder.newest())[::-1][first : first + count]
+
+  def past_question(self, question: str) -> PastQuestion | None:
+    """Returns what is remembered of a question, or None."""
+    return self._folder.memory.newest().get(normalized(question))
+
+  def take_back(self, question: str, passages: Passages) -> PastQuestion | None:
+    """Forgets what was said about passages of a question; returns what is left, or None.
+
+    Args:
+      passages: See `feedback`; with the id of a document, all of its passages.
+
+    Raises:
+      ValueError: If nothing was said about them.
+    """
+    check_question(question)
+    folder.check_writable(self.path)
+    with folder.lock(self.path):
+      return feedback.take_back(
+        self._folder.memory, self._folder.newest(), question, passages=passages
+      )
 
   def forget(self, question: str | Iterable[str]) -> int:
     """Forgets questions and what was said about them; returns how many there were.

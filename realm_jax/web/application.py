@@ -305,7 +305,10 @@ class Editors:
     if not self.exist:
       raise ForbiddenError("documents cannot be changed here; start the server with an edit token")
     if not self.include(request):
-      raise ForbiddenError("only with the edit token; send it as `Authorization: Bearer TOKEN`")
+      raise ForbiddenError(
+        "only with the edit token; sign in on the page of documents, or send it as "
+        "`Authorization: Bearer TOKEN`"
+      )
 
   def sign_in(self, response: Response, token: str) -> None:
     """Lets the browser that gets the response change something."""

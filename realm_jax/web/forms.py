@@ -12,6 +12,8 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import columns
 from realm_jax.web.application import MAX_TEXT, Id, NotFoundError, Text
 
+MAX_FOUND = 100
+
 
 def document_of(base: KnowledgeBase, id: str) -> Document:
   """Returns a document."""
@@ -30,6 +32,7 @@ class Search(pydantic.BaseModel):
   least: Id = ""
   most: Id = ""
   min_answerable: Id = ""
+  k: Annotated[int, pydantic.Field(ge=1, le=MAX_FOUND)] = 10
 
   def conditions(self, examples: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the conditions of a search, given a value of each field.
@@ -38,7 +41,7 @@ class Search(pydantic.BaseModel):
       ValueError: If something is too long, or no number where one is needed.
     """
     for name, typed in self:
-      _check_length(name, typed)
+      _check_length(name, str(typed))
     least = self.min_answerable.strip()
     try:
       min_answerable = float(least) if least else None
@@ -94,13 +97,25 @@ class EditForm(pydantic.BaseModel):
 
 
 class FeedbackForm(pydantic.BaseModel):
-  """A button of a passage found for `q`; `back` has the search that found it."""
+  """A button of a passage found for `q`; `back` is the page that has it."""
 
   q: Annotated[Text, pydantic.StringConstraints(min_length=1)]
-  id: Id
-  passage: int
-  useful: bool
-  back: Id = ""  # as long as the address of a search can be
+  verdict: Literal["useful", "not_useful", "take_back", "forget"]
+  id: Id = ""
+  passage: int = 0
+  back: Annotated[Id, pydantic.StringConstraints(pattern=r"^/(questions)?(\?.*)?$")] = "/"
+
+  def apply(self, base: KnowledgeBase) -> None:
+    """Remembers what was said, or forgets it."""
+    passage = (self.id, self.passage)
+    if self.verdict == "forget":
+      base.forget(self.q)
+    elif self.verdict == "take_back":
+      base.take_back(self.q, passage)
+    elif self.verdict == "useful":
+      base.feedback(self.q, useful=passage)
+    else:
+      base.feedback(self.q, not_useful=passage)
 
 
 def _check_length(name: str, typed: str) -> None:

@@ -19,7 +19,7 @@ from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import columns
-from realm_jax.knowledge_base.store.hits import Answer
+from realm_jax.knowledge_base.store.hits import Answer, Hits
 from realm_jax.web import application
 from realm_jax.web.application import (
   REFUSED,
@@ -32,17 +32,16 @@ from realm_jax.web.application import (
   new_app,
   route_class,
 )
-from realm_jax.web.forms import EditForm, FeedbackForm, Search, document_of
+from realm_jax.web.forms import MAX_FOUND, EditForm, FeedbackForm, Search, document_of
 from realm_jax.web.listening import LimitSettings
 
 _EXAMPLE = """\
 curl -s 'http://127.0.0.1:8080/api/search?q=wing&k=3'
 curl -s 'http://127.0.0.1:8080/api/search?q=wing' --get --data-urlencode 'where={"year": 1958}'"""
-_MAX_FOUND = 100
-_FOUND, _EXAMPLES, _LISTED, _CHANGES = 10, 6, 50, 10
+_MORE, _EXAMPLES, _LISTED, _CHANGES = 30, 6, 50, 10
 _SEARCHING, _EDITING = 40, 4  # threads; changes wait for each other anyway
 _BEGINNING = 90  # characters of a text that the list shows
-Count = Annotated[int, Query(ge=1, le=_MAX_FOUND)]
+Count = Annotated[int, Query(ge=1, le=MAX_FOUND)]
 First = Annotated[int, Query(ge=0, lt=2**31)]
 
 
@@ -152,20 +151,26 @@ def _pages(
     return HTMLResponse(text, refusal.status, refusal.headers)
 
   def asking(name: str, request: Request, asked: Search, ask: Callable[..., Any]) -> Response:
-    values, found, refused = base.fields, None, None
+    values, found, refused, more = base.fields, None, None, ""
     try:
       if asked.q:
         found = ask(asked.q, **asked.conditions(values))
     except ValueError as error:
       refused = error
+    if isinstance(found, Hits) and len(found) > asked.k:
+      found = dataclasses.replace(found, found=found.found[: asked.k])
+      if asked.k < MAX_FOUND:
+        k = min(asked.k + _MORE, MAX_FOUND)
+        more = urllib.parse.urlencode({**request.query_params, "k": k})
+    past = base.past_question(asked.q) if editors.include(request) else None
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
     shown = {"asked": asked, "found": found, "values": values, "examples": examples}
-    shown["query"] = request.url.query
-    return page(name, request, error=refused, **shown)
+    shown["back"] = f"/?{request.url.query}"
+    return page(name, request, error=refused, more=more, past=past, **shown)
 
   @router.get("/", include_in_schema=False)
   def search(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
-    return asking("search", request, asked, functools.partial(base.search, k=_FOUND))
+    return asking("search", request, asked, functools.partial(base.search, k=asked.k + 1))
 
   @router.get("/answer", include_in_schema=False)
   def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
@@ -208,10 +213,15 @@ def _pages(
   @router.post("/feedback", include_in_schema=False)
   def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
     editors.check(request)
-    passage = [(form.id, form.passage)]
-    useful, not_useful = (passage, []) if form.useful else ([], passage)
-    base.feedback(form.q, useful=useful, not_useful=not_useful)
-    return RedirectResponse("/?" + form.back, status_code=303)
+    form.apply(base)
+    return RedirectResponse(form.back, status_code=303)
+
+  @router.get("/questions", include_in_schema=False)
+  def questions(request: Request, first: First = 0) -> Response:
+    editors.check(request)
+    past = base.past_questions(first=first, count=_LISTED + 1)
+    asked = [(time.ctime(one.time), one) for one in past]
+    return page("questions", request, first=first, count=_LISTED, questions=asked)
 
   @router.post("/sign_in", include_in_schema=False)
   def sign_in(request: Request, token: Annotated[Text, Form()]) -> Response:
@@ -306,9 +316,15 @@ def _api(
     return base.feedback(**given.model_dump()).summary
 
   @router.delete(
-    "/api/feedback", summary="Forgets a past question", status_code=204, dependencies=editing
+    "/api/feedback",
+    summary="Forgets a past question, or what was said about the passage of an `id`",
+    status_code=204,
+    dependencies=editing,
   )
-  def forget(question: Text) -> None:
-    base.forget(question)
+  def forget(question: Text, id: Id = "", passage: int = 0) -> None:
+    if id:
+      base.take_back(question, (id, passage))
+    else:
+      base.forget(question)
 
   return router

@@ -186,6 +186,23 @@ def test_past_questions_are_listed_and_forgotten(words):
   assert not os.path.exists(os.path.join(words.path, use_memory.FILE))
 
 
+def test_what_was_said_about_a_passage_is_taken_back(words):
+  before = scores(words, ASKED)
+  words.feedback(ASKED, useful=["oak", "moss"], not_useful="fern")
+  left = words.take_back(ASKED.upper(), ["fern", ("oak", 0)])
+  assert left == words.past_questions()[0] == KnowledgeBase(words.path).past_question(ASKED)
+  assert [one.id for one in left.judged] == ["moss"]
+  words.update([{**PLANTS[0], "text": "Moss has another text."}])
+  for wrong in (("oak", 0), "elm", ("moss", 1), []):
+    with pytest.raises(ValueError, match="nothing was said"):
+      words.take_back(ASKED, wrong)
+  assert words.take_back(ASKED, "moss") is None and words.past_questions() == []
+  words.update([PLANTS[0]])
+  assert scores(words, ASKED) == before
+  words.feedback(ASKED, answer="shade", useful="moss")
+  assert words.take_back(ASKED, words.search(ASKED)).answers == ("shade",)
+
+
 def test_what_was_said_goes_with_its_document(words):
   words.feedback("question 1", useful="oak")
   words.feedback("question 2", useful=["oak", "moss"])

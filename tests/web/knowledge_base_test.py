@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import errno
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -457,17 +459,57 @@ def test_feedback_that_says_nothing_is_refused(base, said):
   assert base.past_questions() == []
 
 
-def test_the_page_has_two_buttons_for_those_who_may_edit(base):
+def test_the_page_says_what_is_useful_and_takes_it_back_for_those_who_may_edit(base):
   client, asked = client_of(base, TOKEN), {"q": "shade", "field": "year", "equal": "1960"}
   assert "Not useful" not in client.get("/", params=asked).text
-  form = {"q": "shade", "id": "fern", "passage": "0", "useful": "1", "back": "q=shade"}
+  form = {"q": "shade", "id": "fern", "verdict": "useful", "back": "/?q=shade"}
   assert client.post("/feedback", data=form).status_code == 403
   client.post("/sign_in", data={"token": TOKEN})
   assert "Not useful" in client.get("/", params=asked).text
   after = client.post("/feedback", data=form)
-  assert after.status_code == 200 and "Useful for: <bdi>shade</bdi>" in after.text
-  client.post("/feedback", data={**form, "useful": "0"})
+  assert after.url.path == "/" and "Useful for: <bdi>shade</bdi>" in after.text
+  page = client.post("/feedback", data={**form, "verdict": "not_useful"}).text
   assert base.past_questions()[0].summary["not_useful"] == [["fern", 0]]
+  assert page.index("Said about this question") < page.index('value="take_back"')
+  page = client.post("/feedback", data={**form, "verdict": "take_back"}).text
+  assert "Said about this question" not in page and base.past_questions() == []
+  assert client.post("/feedback", data={**form, "verdict": "take_back"}).status_code == 422
+  for back in ("//evil.example", "https://evil.example", "/?q=a\r\nb: c", "/sign_in"):
+    assert client.post("/feedback", data={**form, "back": back}).status_code == 422
+
+
+def test_past_questions_are_listed_and_forgotten_by_those_who_may_edit(base):
+  base.feedback("who <b>", useful=["fern", "a/moss.txt"], answer="trees")
+  base.feedback("where", not_useful="fern")
+  client = client_of(base, TOKEN)
+  assert client.get("/questions").status_code == 403
+  assert 'href="/questions"' not in client.get("/").text
+  client.post("/sign_in", data={"token": TOKEN})
+  assert 'href="/questions"' in client.get("/").text
+  page = client.get("/questions").text
+  assert page.index("where") < page.index("who &lt;b&gt;") and "answered by <bdi>trees" in page
+  form = {"q": "who <b>", "id": "fern", "verdict": "take_back", "back": "/questions?first=0"}
+  assert client.post("/feedback", data=form).url.path == "/questions"
+  assert base.past_question("WHO <b>").summary["useful"] == [["a/moss.txt", 0]]
+  client.post("/feedback", data={**form, "verdict": "forget", "id": ""})
+  assert [past.question for past in base.past_questions()] == ["where"]
+  forgotten = {"question": "where", "id": "fern", "passage": 0}
+  assert client.delete("/api/feedback", params=forgotten, headers=BEARER).status_code == 204
+  assert "None yet" in client.get("/questions").text
+
+
+def test_more_passages_than_ten_are_a_link_away_up_to_a_hundred(tmp_path):
+  texts = [{"id": f"n{n}", "text": "Moss " * (n + 1), "n": n} for n in range(110)]
+  client = client_of(KnowledgeBase.create(tmp_path / "kb", texts, language="en"))
+  address, shown = "/?q=moss&field=n&least=0", []
+  while address:
+    page = client.get(address).text
+    shown.append(page.count('class="card"'))
+    link = re.search(r'href="(/[^"]*)#hit-(\d+)">More', page)
+    assert link is None or int(link[2]) == shown[-1] + 1
+    address = link and html.unescape(link[1])
+  assert shown == [10, 40, 70, 100]
+  assert "More" not in client.get("/?q=moss&field=n&most=9").text
 
 
 def test_head_is_what_get_is_without_the_body(base):

@@ -11,7 +11,11 @@ import numpy as np
 from realm_jax.data.answers import occurs
 from realm_jax.knowledge_base.learning import search, trials
 from realm_jax.knowledge_base.learning.memory_file import MemoryFile
-from realm_jax.knowledge_base.learning.past_questions import JudgedPassage, PastQuestion
+from realm_jax.knowledge_base.learning.past_questions import (
+  JudgedPassage,
+  PastQuestion,
+  normalized,
+)
 from realm_jax.knowledge_base.store.hits import Hit, is_blank
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
@@ -67,6 +71,26 @@ def remember(
   tested[past.key] = trials.test(past, snapshot, known, question_E=question_E)
   memory.write([past], trials=tested)
   return past
+
+
+def take_back(
+  memory: MemoryFile, snapshot: Snapshot, question: str, *, passages: Passages
+) -> PastQuestion | None:
+  """Forgets what was said about passages of a question; see `KnowledgeBase.take_back`.
+
+  They need not be there any more, nor have the text that they had.
+  """
+  named = {(one.id, one.passage) if isinstance(one, Hit) else one for one in _several(passages)}
+  known = memory.newest()
+  past = known.get(normalized(question))
+  if past is None or not any(named & {one.id, (one.id, one.passage)} for one in past.judged):
+    raise ValueError(f"nothing was said about {named!r:.60} for {question!r:.60}")
+  kept = past.without_passages(named)
+  if kept.judged or kept.answers:
+    memory.write([kept], trials={kept.key: trials.test(kept, snapshot, known)})
+    return kept
+  memory.forget([question])
+  return None
 
 
 def judged(snapshot: Snapshot, question: str, passages: Passages) -> tuple[JudgedPassage, ...]:

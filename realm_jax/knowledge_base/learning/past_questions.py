@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import hashlib
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,16 @@ class PastQuestion:
 
   def without(self, gone: set[str]) -> "PastQuestion | None":
     """Returns it without some documents; None if nothing else was said about it."""
-    useful = tuple(one for one in self.useful if one.id not in gone)
-    not_useful = tuple(one for one in self.not_useful if one.id not in gone)
-    if (useful, not_useful) == ((), ()) != (self.useful, self.not_useful):
-      return None
-    return dataclasses.replace(self, useful=useful, not_useful=not_useful)
+    kept = self.without_passages(gone)
+    return kept if kept.judged or not self.judged else None
+
+  def without_passages(self, named: Collection[str | tuple[str, int]]) -> "PastQuestion":
+    """Returns it without documents and passages, by their ids or pairs of these and places."""
+    kept = (
+      tuple(one for one in judged if one.id not in named and (one.id, one.passage) not in named)
+      for judged in (self.useful, self.not_useful)
+    )
+    return dataclasses.replace(self, **dict(zip(("useful", "not_useful"), kept, strict=True)))
 
   def with_embedding(self, encoder: str, question_E: np.ndarray) -> "PastQuestion":
     """Returns it with the embedding of the question."""

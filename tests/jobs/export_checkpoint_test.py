@@ -218,12 +218,17 @@ def test_transformers_gives_the_same_logits(tmp_path):
   )
 
 
-def test_embeddings_of_the_newest_generation(tmp_path):
+def test_embeddings_of_a_generation_that_this_encoder_made(tmp_path):
+  save(tmp_path, ENCODERS["published"])
+  saved = saved_models.load(str(tmp_path / "checkpoints"))
+  _, params = saved.retriever(partitioning.make_mesh())
   embeddings_NxE = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
   index = str(tmp_path / "index")
   manifest = generations.Manifest(
     training_step=3,
-    parameters_digest="p",
+    parameters_digest=saved_models.passages_digest(
+      saved.description.dual_encoder, params["dual_encoder"]
+    ),
     corpus_fingerprint="c",
     vocabulary_digest=TOKENIZER.digest,
     num_passages=5,
@@ -233,10 +238,21 @@ def test_embeddings_of_the_newest_generation(tmp_path):
   )
   parts = [{"embeddings": embeddings_NxE[:2]}, {"embeddings": embeddings_NxE[2:]}]
   generations.publish(index, 0, parts, manifest=manifest, keep=1)
-  out = export(tmp_path, ENCODERS["published"], index=index)
-  np.testing.assert_array_equal(np.load(out / "embeddings.npy"), embeddings_NxE)
+  another = dataclasses.replace(manifest, parameters_digest="p", training_step=4)
+  generations.publish(index, 1, parts, manifest=another, keep=2)
+  again = functools.partial(
+    export_checkpoint,
+    checkpoints=str(tmp_path / "checkpoints"),
+    vocabulary=str(tmp_path / "vocabulary"),
+    output=str(tmp_path / "out"),
+  )
+  with pytest.raises(ValueError, match="generation 1 in .* built with another passage encoder"):
+    again(index=index)
+  assert not (tmp_path / "out").exists()
+  again(index=index, generation=0)
+  np.testing.assert_array_equal(np.load(tmp_path / "out" / "embeddings.npy"), embeddings_NxE)
   with pytest.raises(FileNotFoundError, match="no index generation in"):
-    export(tmp_path, ENCODERS["published"], index=str(tmp_path / "nothing"))
+    again(index=str(tmp_path / "nothing"))
 
 
 def test_another_vocabulary_is_refused(tmp_path):

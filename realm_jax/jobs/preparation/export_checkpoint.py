@@ -9,10 +9,11 @@ import numpy as np
 
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.formats import huggingface_files
+from realm_jax.checkpoints.opening import generation_made_by
 from realm_jax.devices import partitioning
 from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.index import assembly, generations
+from realm_jax.index import assembly
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.text import tokenization
 
@@ -51,7 +52,8 @@ def export_checkpoint(
     vocabulary: Directory of its vocabulary, `PASSAGES/vocabulary` of its corpus.
     output: Directory to write; replaced as a whole when finished.
     step: Step of the checkpoint; None uses the newest.
-    index: Directory of index generations whose embeddings to write; None writes none.
+    index: Directory of index generations whose embeddings to write, which this checkpoint's
+      passage encoder made; None writes none.
     generation: Index generation; None uses the newest.
   """
   object_store.check_local(output=output)
@@ -72,6 +74,11 @@ def export_checkpoint(
   mesh = partitioning.make_mesh()
   written = []
   _, params = saved.retriever(mesh)
+  if index is not None:
+    digest = saved_models.passages_digest(encoder, params["dual_encoder"])
+    embeddings_NxE = assembly.load_embeddings(
+      index, generation_made_by(digest, index, generation=generation)
+    )
   length = max(
     description.query_length + len(encoder.query_prompt),
     description.passage_length + len(encoder.passage_prompt),
@@ -96,7 +103,6 @@ def export_checkpoint(
       )
       written.append(MASKED_LM)
     if index is not None:
-      embeddings_NxE = assembly.load_embeddings(index, generations.resolve(index, generation))
       np.save(os.path.join(directory, EMBEDDINGS), np.asarray(embeddings_NxE, np.float32))
       written.append(EMBEDDINGS)
   print(f"{output}: {', '.join(written)} of step {saved.step}", flush=True)

@@ -24,7 +24,7 @@ from realm_jax.checkpoints.formats import (
 from realm_jax.checkpoints.formats.huggingface_files import Source
 from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.devices import directory_lock
-from realm_jax.foundations import atomic_files, hub, json_fields, object_store, progress
+from realm_jax.foundations import atomic_files, hub, json_fields, object_store, progress, text_files
 from realm_jax.index import generations, publication
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.models.encoder import example_tokens
@@ -57,7 +57,8 @@ def read_source(path: str) -> Source:
   path = hub.fetch(path).directory
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {path}; download the weights and give their directory")
-  return huggingface_files.read(path)
+  with text_files.settings_of(path):
+    return huggingface_files.read(path)
 
 
 def read_tokenizer(
@@ -77,7 +78,8 @@ def read_tokenizer(
   directories = [vocabulary] if vocabulary is not None else [s.tokenizer for s in sources]
   for directory in directories:
     declared = tensorflow_files.lower_case(directory) if lower_case is None else lower_case
-    tokenizer = vocabularies.read(directory, lower_case=declared)
+    with text_files.settings_of(directory):
+      tokenizer = vocabularies.read(directory, lower_case=declared)
     if tokenizer is None:
       continue
     if lower_case is None and any(encoder.lower_case for encoder in encoders):

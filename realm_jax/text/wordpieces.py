@@ -40,7 +40,8 @@ class WordPieces:
       if it is lower-cased, as BERT does.
 
   Raises:
-    ValueError: If a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice.
+    ValueError: If a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice; or if
+      a setting is neither true nor false.
   """
 
   def __init__(
@@ -53,6 +54,9 @@ class WordPieces:
     self.vocabulary = tuple(vocabulary)
     self.lower_case = lower_case
     self.strip_accents = lower_case if strip_accents is None else strip_accents
+    for name in ("lower_case", "strip_accents"):
+      if (value := getattr(self, name)) not in (True, False):
+        raise ValueError(f"{name}={value!r}; give true or false")
     missing = [token for token in SPECIAL_TOKENS if token not in self.vocabulary]
     if missing:
       raise ValueError(
@@ -149,6 +153,9 @@ def load(directory: str | os.PathLike) -> WordPieces:
 
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
-  """Returns the wordpieces of a `vocab.txt`."""
+  """Returns the wordpieces of a `vocab.txt`; empty lines at its end are none."""
   # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
-  return text_files.read_lines(path)
+  lines = text_files.read_lines(path)
+  while lines and not lines[-1]:
+    lines.pop()
+  return lines

@@ -20,6 +20,7 @@ from realm_jax.checkpoints.formats.huggingface_names import (
   PROJECTION,
   SPANS,
 )
+from realm_jax.foundations import text_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.open_qa import SpanReaderConfig
@@ -81,6 +82,11 @@ class _Network:
 
   def check(self) -> None:
     """Checks that the encoder has no weights that BERT has not."""
+    if self.config.num_layers > len(self.source.weights):
+      raise ValueError(
+        f"{self.source.name}: num_hidden_layers={self.config.num_layers} in config.json, but there "
+        f"are {len(self.source.weights)} weights"
+      )
     known = set(self.names("", heads=[POOLER]).values())
     parts = (self.stem,) if self.stem else ("embeddings.", "encoder.")
     foreign = [
@@ -206,9 +212,10 @@ def _networks(source: Source) -> list[_Network]:
       config = huggingface_names.config_from_weights(source.weights, stem, name=source.name)
       networks.append(_Network(source, stem, config))
       continue
-    config, skipped = huggingface_names.config_from_json(
-      source.settings, name=source.name, stem=stem
-    )
+    with text_files.settings_of(source.name):
+      config, skipped = huggingface_names.config_from_json(
+        source.settings, name=source.name, stem=stem
+      )
     weights, name = source.weights, stem + _POSITIONS
     if skipped and name in weights:
       weights = {**weights, name: weights[name][skipped:]}

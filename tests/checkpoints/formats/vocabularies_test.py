@@ -175,6 +175,14 @@ def test_a_damaged_or_foreign_file_is_named(name, content, message, tmp_path):
     vocabularies.read(tmp_path)
 
 
+def test_empty_lines_at_the_end_are_no_wordpieces(tmp_path):
+  for number, end in enumerate(["", "\n", "\n\n\n", "\r\n\r\n"]):
+    write(tmp_path / str(number), vocabulary=UNCASED)
+    (tmp_path / str(number) / "vocab.txt").write_bytes(("\n".join(UNCASED) + end).encode())
+    tokenizer = vocabularies.read(tmp_path / str(number))
+    assert tokenizer is not None and list(tokenizer.vocabulary) == UNCASED
+
+
 def test_lines_may_end_as_on_windows(tmp_path):
   (tmp_path / "vocab.txt").write_bytes("\r\n".join([*UNCASED, ""]).encode("utf-8-sig"))
   tokenizer = vocabularies.read(tmp_path)

@@ -116,11 +116,11 @@ def read_sweep(file: str) -> Sweep:
   Raises:
     ValueError: If the file is not a sweep; the message names the file and the problem.
   """
-  with open(file, "rb") as content:
-    try:
-      entries = tomllib.load(content)
-    except tomllib.TOMLDecodeError as error:
-      raise ValueError(f"{file} is not a TOML file: {error}") from error
+  content = text_files.decoded(pathlib.Path(file).read_bytes(), file)
+  try:
+    entries = tomllib.loads(content)
+  except tomllib.TOMLDecodeError as error:
+    raise ValueError(f"{file} is not a TOML file: {error}") from error
   known = {"job": str, "gin_file": str, "summary": str, "figures": dict, "grid": dict, "list": dict}
   for name, value in entries.items():
     if not isinstance(value, known.get(name, ())):

@@ -21,6 +21,8 @@ import io
 import logging
 import os
 import pathlib
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -101,12 +103,16 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   _show_notices()
   show_traceback = "--traceback" in argv or os.environ.get("REALM_TRACEBACK") == "1"
   try:
-    return _dispatch(argv, jobs)
+    code = _dispatch(argv, jobs)
+    print(end="", flush=True)
+    return code
   except UsageError as error:
     return _report("realm", error, show_traceback=show_traceback, code=2)
   except KeyboardInterrupt:
     return _report("realm", "interrupted", show_traceback=show_traceback, code=130)
   except Exception as error:
+    if isinstance(error, BrokenPipeError) and _nobody_reads():
+      return 128 + signal.SIGPIPE
     if "RESOURCE_EXHAUSTED" in str(error):
       error = f"{str(error).splitlines()[0]} {_MEMORY_HINT}"
       return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
@@ -116,6 +122,15 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
     elif not _is_user_error(error):
       raise
     return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
+
+
+def _nobody_reads() -> bool:
+  """Returns whether standard output is a closed pipe, as of `head`, and discards what is left."""
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  if is_closed := any(event & select.POLLERR for _, event in poll.poll(0)):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  return is_closed
 
 
 def _show_notices() -> None:

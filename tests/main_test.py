@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -135,6 +136,18 @@ def test_the_later_of_two_gin_files_wins(tmp_path, write_gin):
   second = write_gin("b.gin", "toy_recital.toy.line = 'second'\n")
   assert _said(tmp_path, first, second)[0] == "second"
   assert _said(tmp_path, second, first)[0] == "first"
+
+
+def test_a_gin_file_may_come_from_windows(tmp_path, capsys):
+  file = tmp_path / "a.gin"
+  text = "from __gin__ import dynamic_registration\r\nimport toy_recital\r\n"
+  text += "toy_recital.toy.line = 'é'\r\n"
+  for encoding in ("utf-8-sig", "utf-16"):
+    file.write_bytes(text.encode(encoding))
+    assert _said(tmp_path, f"--gin_file={file}")[0] == "é"
+  file.write_bytes(text.encode("latin-1"))
+  code, complaint = _complaint(capsys, "toy", f"--gin_file={file}")
+  assert code == 2 and "a.gin, line 3 is not UTF-8" in complaint
 
 
 def test_macros_and_objects_are_set_from_the_command_line(tmp_path, write_gin):
@@ -345,6 +358,22 @@ def test_a_second_run_compiles_nothing(tmp_path, kept):
   assert hits == 0 < misses
   assert run() == [misses, 0]
   assert list((tmp_path / kept).glob("**/jit__lambda*"))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "-h"], ["--version"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_reads_ends_quietly(words, unbuffered):
+  read, write = os.pipe()
+  os.close(read)
+  run = subprocess.run(
+    [sys.executable, "-m", "realm_jax.main", *words],
+    stdout=write,
+    stderr=subprocess.PIPE,
+    env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    check=False,
+  )
+  os.close(write)
+  assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 def test_the_exit_code_of_the_process_is_that_of_main():

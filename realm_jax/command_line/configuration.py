@@ -9,6 +9,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import io
 import os
 import pathlib
 import traceback
@@ -20,12 +21,22 @@ import gin.config
 
 from realm_jax.command_line import flags
 from realm_jax.command_line.flags import UsageError, refuse_missing
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, text_files
 
 _DYNAMIC = "from __gin__ import dynamic_registration\n"
 
 gin.add_config_file_search_path(str(pathlib.Path(__file__).resolve().parents[1]))  # contains gin/
-gin.config._FILE_READERS[1:] = []  # which log an error for every folder without the file
+
+
+def _open(path: str) -> io.StringIO:
+  file = io.StringIO(text_files.decoded(pathlib.Path(path).read_bytes(), path))
+  setattr(file, "name", path)  # noqa: B010, which gin names in its messages
+  return file
+
+
+# Gin's own log an error for every folder without the file, and know no byte order mark.
+_readers: list = gin.config._FILE_READERS
+_readers[:] = [(_open, os.path.isfile)]
 
 
 def configure(

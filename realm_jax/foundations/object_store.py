@@ -197,7 +197,8 @@ def listed_files(directory: str) -> set[str]:
 def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
   """Returns a local directory with the files whose names match one of the patterns.
 
-  Returns a local directory as it is. Copies files from an object store to `$REALM_CACHE`
+  Of a local directory, returns the absolute path, so that no change of the current directory
+  matters. Copies files from an object store to `$REALM_CACHE`
   (`~/.cache/realm_jax` by default) unless they are there already.
 
   Raises:
@@ -205,7 +206,7 @@ def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
     ValueError: If a file differs from the listed one.
   """
   if not is_remote(directory):
-    return os.fspath(directory)
+    return os.fspath(absolute(directory))
   remote = absolute(directory)
   content = _listing_of(remote)
   records = _read_listing(content, remote)
@@ -401,8 +402,20 @@ def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:
 
 
 def cache_directory() -> str:
-  """Returns the folder that this machine keeps between runs."""
-  return os.environ.get("REALM_CACHE") or os.path.expanduser("~/.cache/realm_jax")
+  """Returns the folder that this machine keeps between runs.
+
+  A user without a home directory has one among temporary files.
+  """
+  if chosen := os.environ.get("REALM_CACHE"):
+    return os.path.abspath(os.path.expanduser(chosen))
+  home = os.path.expanduser("~")
+  if os.path.isabs(home) and os.environ.get("HOME") != "":
+    return os.path.join(home, ".cache", "realm_jax")
+  path = os.path.join(tempfile.gettempdir(), f"realm_jax_{os.getuid()}")
+  os.makedirs(path, mode=0o700, exist_ok=True)
+  if os.stat(path).st_uid != os.getuid():  # whose compiled programs would be run
+    raise ValueError(f"{path} belongs to another user; name a directory with REALM_CACHE")
+  return path
 
 
 @contextlib.contextmanager

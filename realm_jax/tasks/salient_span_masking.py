@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from realm_jax.data import preprocessors, tagged_examples
 from realm_jax.data.batches import Masking
+from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
 
@@ -87,7 +88,7 @@ def wordpiece_feature(tokenizer: tokenization.WordPieceTokenizer) -> seqio.Featu
 
 def seqio_name(kind: str, corpus: str, tokenizer: tokenization.WordPieceTokenizer) -> str:
   """Returns a registry name that is unique to the corpus and the tokenizer."""
-  path = os.path.abspath(corpus)
+  path = os.fspath(object_store.absolute(corpus))
   # SeqIO allows only letters, digits, dots and underscores; the digest distinguishes /a-b and /a_b.
   digest = hashlib.sha256(path.encode()).hexdigest()[:8]
   return re.sub(r"\W+", "_", f"{kind}:{path}:{digest}:{tokenizer.digest}")

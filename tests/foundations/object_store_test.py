@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import tempfile
 
 import jax
 import numpy as np
@@ -37,6 +38,45 @@ def write_directory(path, **files):
   with atomic_files.new_directory(path, kind=KIND) as directory:
     for name, content in files.items():
       pathlib.Path(directory, name).write_text(content)
+
+
+@pytest.mark.parametrize(
+  ("variables", "path"),
+  [
+    ({"HOME": "/home/a", "REALM_CACHE": "/b"}, "/b"),
+    ({"HOME": "/home/a", "REALM_CACHE": "~/b"}, "/home/a/b"),
+    ({"HOME": "/home/a", "REALM_CACHE": ""}, "/home/a/.cache/realm_jax"),
+    ({"HOME": ""}, "{tmp}/realm_jax_{uid}"),
+    ({"HOME": "here"}, "{tmp}/realm_jax_{uid}"),
+    ({}, "{tmp}/realm_jax_{uid}"),
+  ],
+)
+def test_the_cache_is_in_no_folder_that_happens_to_be_there(variables, path, tmp_path, monkeypatch):
+  for name in ("HOME", "REALM_CACHE"):
+    monkeypatch.delenv(name, raising=False)
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  if "HOME" not in variables:  # nor is the user known
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+  assert object_store.cache_directory() == path.format(tmp=tmp_path, uid=os.getuid())
+
+
+def test_a_cache_among_temporary_files_is_the_users_own(tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", "")
+  monkeypatch.delenv("REALM_CACHE", raising=False)
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  assert pathlib.Path(object_store.cache_directory()).stat().st_mode & 0o777 == 0o700
+  uid = os.getuid()
+  pathlib.Path(tmp_path, f"realm_jax_{uid + 1}").mkdir()
+  monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+  with pytest.raises(ValueError, match="belongs to another user; name a directory with REALM_CA"):
+    object_store.cache_directory()
+
+
+def test_a_local_directory_does_not_move_with_the_current_one(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert object_store.local_copy("corpus", "*") == str(tmp_path / "corpus")
 
 
 def read(directory, name):

@@ -26,6 +26,20 @@ def test_a_corpus_is_registered_once_for_each_way_of_masking(tmp_path):
   assert tasks[0].source.list_shards("train") == tagged_examples.files(given["corpus"])
 
 
+def test_a_task_does_not_depend_on_the_current_directory(tmp_path, monkeypatch):
+  make_corpus(tmp_path / "corpus")
+  monkeypatch.chdir(tmp_path)
+  task = salient_span_masking.register(corpus="corpus", vocabulary="corpus/vocabulary")
+  (tmp_path / "elsewhere").mkdir()
+  monkeypatch.chdir("elsewhere")
+  again = salient_span_masking.register(corpus="../corpus", vocabulary="../corpus/vocabulary")
+  assert again is task and len(list(task.source.get_dataset("train", shuffle=False))) == 1
+  name = salient_span_masking.seqio_name
+  remote = name("kind", "gs://a/b", WordPieceTokenizer([*SPECIAL_TOKENS, "a"]))
+  monkeypatch.chdir("/")
+  assert remote == name("kind", "gs://a/b", WordPieceTokenizer([*SPECIAL_TOKENS, "a"]))
+
+
 def test_corpora_and_vocabularies_are_told_apart_by_name(tmp_path):
   names = {
     salient_span_masking.register(**make_corpus(tmp_path / name)).name

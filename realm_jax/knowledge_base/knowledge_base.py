@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
-from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base import folder, generation
 from realm_jax.knowledge_base.folder import Folder
@@ -20,8 +19,7 @@ from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.edit import Changes, listed
 from realm_jax.knowledge_base.store.hits import Answer, Hits, check_question
-from realm_jax.knowledge_base.store.sources import Sources
-from realm_jax.knowledge_base.store.texts import TextReader, Texts
+from realm_jax.knowledge_base.store.texts import Texts, put
 from realm_jax.text.languages import choose_languages
 
 if TYPE_CHECKING:
@@ -373,7 +371,8 @@ class KnowledgeBase:
       DirectoryInUseError: If another process writes.
       ValueError: If a document is there with another content, or two have one id. Nothing is added.
     """
-    return self._put(texts, replace=False)
+    with self._folder.exclusively() as edit:
+      return put(edit, texts, path=self.path, replace=False)
 
   def update(self, texts: Texts, *, delete_missing: bool = False) -> Changes:
     """Adds documents, which replace those of the same id.
@@ -383,7 +382,8 @@ class KnowledgeBase:
       delete_missing: Deletes documents that are not there any more: those of files that were
         where these are, or, if these are records, of other records.
     """
-    return self._put(texts, replace=True, delete_missing=delete_missing)
+    with self._folder.exclusively() as edit:
+      return put(edit, texts, path=self.path, replace=True, delete_missing=delete_missing)
 
   def delete(self, ids: str | Iterable[str]) -> Changes:
     """Deletes documents.
@@ -497,25 +497,3 @@ class KnowledgeBase:
       ValueError: If it is no address, or has something else.
     """
     return self._folder.publish(address)
-
-  def _put(self, texts: Texts, *, replace: bool, delete_missing: bool = False) -> Changes:
-    with self._folder.exclusively() as edit:
-      sources = Sources(edit.before, outside=self.path)
-      reader = TextReader(texts, sources)
-      edit.sources = tuple(sources.known)
-      for batch in reading.batches(reader):
-        documents = [record for record in batch if isinstance(record, Document)]
-        edit.put(sources.named(documents), replace=replace)
-        if edit.replaced and not replace:
-          raise ValueError(
-            f"{self.path} has {listed(edit.replaced)} with another content; nothing was added: "
-            "update what is there, or give other ids"
-          )
-      if delete_missing:
-        if reader.bad.counts["broken_records"] or reader.bad.counts["unreadable_files"]:
-          raise ValueError(
-            "nothing was changed, because what could not be read would be deleted: "
-            + "; ".join(reader.bad.report())
-          )
-        edit.delete_others(sources.were_given())
-    return Changes(skipped=tuple(reader.bad.report()), **edit.counts)

@@ -113,23 +113,23 @@ def make_app(
     return str(error).replace(path, os.path.basename(path) or "the knowledge base")
 
   route = route_class(turns)
+  page = _page_of(base, editors, reason, has_generator=generate is not None)
   routers = (
     _api(base, editors, answer_with, route=route),
-    _pages(base, editors, answer_with, reason, has_generator=generate is not None, route=route),
+    _pages(base, editors, answer_with, page, route=route),
+    _document_pages(base, editors, page, route=route),
   )
   return new_app("REALM knowledge base", *routers, example=_EXAMPLE, limits=limits, reason=reason)
 
 
-def _pages(
+def _page_of(
   base: KnowledgeBase,
   editors: Editors,
-  answer_with: Callable[..., Answer],
   reason: Callable[[Exception], str],
   *,
   has_generator: bool,
-  route: type[APIRoute],
-) -> fastapi.APIRouter:
-  router = fastapi.APIRouter(route_class=route)
+) -> Callable[..., Response]:
+  """Returns what makes a page of its template's name, the request and the template's variables."""
 
   def page(
     name: str, request: Request, *, error: Exception | None = None, **context: Any
@@ -149,6 +149,19 @@ def _pages(
     if refusal is None:
       return HTMLResponse(text)
     return HTMLResponse(text, refusal.status, refusal.headers)
+
+  return page
+
+
+def _pages(
+  base: KnowledgeBase,
+  editors: Editors,
+  answer_with: Callable[..., Answer],
+  page: Callable[..., Response],
+  *,
+  route: type[APIRoute],
+) -> fastapi.APIRouter:
+  router = fastapi.APIRouter(route_class=route)
 
   def asking(name: str, request: Request, asked: Search, ask: Callable[..., Any]) -> Response:
     values, found, refused, more = base.fields, None, None, ""
@@ -175,6 +188,37 @@ def _pages(
   @router.get("/answer", include_in_schema=False)
   def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
     return asking("answer", request, asked, answer_with)
+
+  @router.post("/feedback", include_in_schema=False)
+  def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
+    editors.check(request)
+    form.apply(base)
+    return RedirectResponse(form.back, status_code=303)
+
+  @router.get("/questions", include_in_schema=False)
+  def questions(request: Request, first: First = 0) -> Response:
+    editors.check(request)
+    past = base.past_questions(first=first, count=_LISTED + 1)
+    asked = [(time.ctime(one.time), one) for one in past]
+    return page("questions", request, first=first, count=_LISTED, questions=asked)
+
+  @router.get("/generations", include_in_schema=False)
+  def generations(request: Request) -> Response:
+    settings = dataclasses.asdict(base.commit.settings)
+    return page("generations", request, commit=base.commit, settings=settings)
+
+  return router
+
+
+def _document_pages(
+  base: KnowledgeBase,
+  editors: Editors,
+  page: Callable[..., Response],
+  *,
+  route: type[APIRoute],
+) -> fastapi.APIRouter:
+  """Returns the pages of documents, on which they are changed by those who sign in there."""
+  router = fastapi.APIRouter(route_class=route)
 
   def listed(request: Request, *, first: int = 0, **context: Any) -> Response:
     return page(
@@ -210,19 +254,6 @@ def _pages(
     after = "/documents" if form.action == "delete" else f"/document?{query}"
     return RedirectResponse(after, status_code=303)
 
-  @router.post("/feedback", include_in_schema=False)
-  def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
-    editors.check(request)
-    form.apply(base)
-    return RedirectResponse(form.back, status_code=303)
-
-  @router.get("/questions", include_in_schema=False)
-  def questions(request: Request, first: First = 0) -> Response:
-    editors.check(request)
-    past = base.past_questions(first=first, count=_LISTED + 1)
-    asked = [(time.ctime(one.time), one) for one in past]
-    return page("questions", request, first=first, count=_LISTED, questions=asked)
-
   @router.post("/sign_in", include_in_schema=False)
   def sign_in(request: Request, token: Annotated[Text, Form()]) -> Response:
     response = RedirectResponse("/documents", status_code=303)
@@ -237,11 +268,6 @@ def _pages(
     response = RedirectResponse("/documents", status_code=303)
     editors.sign_out(response)
     return response
-
-  @router.get("/generations", include_in_schema=False)
-  def generations(request: Request) -> Response:
-    settings = dataclasses.asdict(base.commit.settings)
-    return page("generations", request, commit=base.commit, settings=settings)
 
   return router
 

@@ -9,6 +9,7 @@ from typing import Any
 from realm_jax.corpus import formats, input_files, reading
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
 from realm_jax.foundations import progress
+from realm_jax.knowledge_base.store.edit import Changes, Edit, listed
 from realm_jax.knowledge_base.store.sources import Sources
 
 Texts = (
@@ -54,6 +55,35 @@ class TextReader:
       yield dataclasses.replace(record, file=self._sources.key(file)) if file else record
     if self.bad.counts["unreadable_files"] and is_empty:
       raise ValueError("; ".join(["nothing could be read", *self.bad.report()]))
+
+
+def put(
+  edit: Edit, texts: Texts, *, path: str, replace: bool, delete_missing: bool = False
+) -> Changes:
+  """Adds the documents of texts to a commit in the making; see `KnowledgeBase.update`.
+
+  Args:
+    path: The folder of the knowledge base.
+  """
+  sources = Sources(edit.before, outside=path)
+  reader = TextReader(texts, sources)
+  edit.sources = tuple(sources.known)
+  for batch in reading.batches(reader):
+    documents = [record for record in batch if isinstance(record, Document)]
+    edit.put(sources.named(documents), replace=replace)
+    if edit.replaced and not replace:
+      raise ValueError(
+        f"{path} has {listed(edit.replaced)} with another content; nothing was added: update what "
+        "is there, or give other ids"
+      )
+  if delete_missing:
+    if reader.bad.counts["broken_records"] or reader.bad.counts["unreadable_files"]:
+      raise ValueError(
+        "nothing was changed, because what could not be read would be deleted: "
+        + "; ".join(reader.bad.report())
+      )
+    edit.delete_others(sources.were_given())
+  return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
 
 
 def _items(texts: Texts) -> Iterable[Any]:

@@ -117,6 +117,11 @@ def test_what_cannot_be_imported_is_refused(bert_directory, tmp_path):
 
 
 WEIGHTS = "model.safetensors"
+TOKENIZER = {
+  "model": {"vocab": {piece: i for i, piece in enumerate(VOCABULARY)}},
+  "normalizer": {"type": "BertNormalizer"},
+  "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
 BERT_CONFIG = {"config.json": huggingface_names.config_to_json(CONFIG)}
 
 
@@ -133,6 +138,7 @@ BERT_CONFIG = {"config.json": huggingface_names.config_to_json(CONFIG)}
     ({"max_position_embeddings": "512"}, "another type than expected|max_length='512'"),
     ({"tokenizer_config.json": {"added_tokens_decoder": [1]}}, "bert: .* another type than exp"),
     ({"tokenizer_config.json": {"do_lower_case": "no"}}, "bert.*: lower_case='no'; give tr"),
+    ({"tokenizer.json": {**TOKENIZER, "post_processor": {"single": [{}]}}}, "another type than"),
     ({"modules.json": [{"type": 1}]}, "every module needs a `type` and a `path`"),
   ],
 )

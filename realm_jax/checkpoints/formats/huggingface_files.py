@@ -213,6 +213,8 @@ def _prompts(settings: dict, directory: str | os.PathLike) -> dict[str, str]:
       f"{os.fspath(directory)}: default_prompt_name={default!r} in {_PROMPTS_FILE} is none of its "
       f"prompts, {', '.join(declared) or 'of which there are none'}"
     )
+  if not all(isinstance(text, str) for text in declared.values()):
+    raise ValueError(f"{os.fspath(directory)}: prompts={declared} in {_PROMPTS_FILE} are no texts")
   # A passage is the first of these that sentence-transformers' `encode_document` finds.
   passage = next((name for name in ("document", "passage", "corpus") if name in declared), "")
   texts = {"query_prompt": "query", "passage_prompt": passage}

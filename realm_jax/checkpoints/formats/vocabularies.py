@@ -117,7 +117,7 @@ def _foreign(directory, settings: dict, whole: dict) -> Iterator[tuple[str, str,
   if not whole and kind and kind.removesuffix("Fast").removesuffix("Tokenizer") not in _CLASSES:
     yield "", "tokenizer_class", kind
   frame = whole.get("post_processor") or {}
-  single = [next(iter(piece.values()))["id"] for piece in frame.get("single", ())]
+  single = [[*piece.values()][0]["id"] for piece in frame.get("single", ())]
   if frame.get("type", "BertProcessing") not in ("BertProcessing", "TemplateProcessing"):
     yield "post_processor", "type", frame["type"]
   elif single and single != [CLS, "A", SEP]:

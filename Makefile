@@ -18,7 +18,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 INTEROP := beam,faiss,mcp,parquet,xmanager
-TESTED := train,serve,gcs,trec
+TESTED := train,serve,documents,gcs,trec
 
 # Thousands of modules are compiled at their first import, not by every process.
 unexport PYTHONDONTWRITEBYTECODE

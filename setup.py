@@ -118,6 +118,7 @@ setuptools.setup(
     "cuda": ["realm_jax[train]", "jax[cuda]"],  # the CUDA that JAX chooses, or one of those below
     "cuda12": ["realm_jax[train]", "jax[cuda12]"],
     "cuda13": ["realm_jax[train]", "jax[cuda13]"],
+    "documents": ["pypdfium2>=5"],  # PDF; what other documents need is in Python
     "faiss": ["realm_jax[train]", "faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],
     "hub": ["huggingface-hub>=1.0"],

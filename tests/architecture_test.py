@@ -52,6 +52,8 @@ HOMES = {
   "orbax": ("index/generations.py", "checkpoints/orbax_files.py"),
   "py3langid": ("text/languages.py",),
   "pyarrow": ("corpus/formats.py",),
+  "pypdfium2": ("corpus/pdf_text.py",),
+  "resource": ("foundations/bounded_process.py",),
   "safetensors": ("checkpoints/formats/huggingface_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),

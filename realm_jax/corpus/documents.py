@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from realm_jax.corpus import limits
+from realm_jax.corpus.outline import Mark
 from realm_jax.corpus.passage_store import passage_uid
 
 _NAMED = 20
@@ -33,6 +34,7 @@ class Document:
       has yet to be tagged.
     fields: What else its record has, as values of JSON.
     file: What a knowledge base knows its file by; "" for none.
+    outline: Where its pages and sections begin, in order.
   """
 
   id: str
@@ -41,6 +43,7 @@ class Document:
   spans: tuple[tuple[int, int], ...] | None = None
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
   file: str = dataclasses.field(default="", compare=False)
+  outline: tuple[Mark, ...] = dataclasses.field(default=(), compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, BadRecords
 from realm_jax.foundations import hub, object_store
 
-Format = Literal["auto", "jsonl", "parquet", "table", "text", "markdown"]
+Format = Literal["auto", "jsonl", "parquet", "table", "text", "markdown", "document"]
 _FORMATS: dict[str, Format] = {
   ".jsonl": "jsonl",
   ".json": "jsonl",
@@ -27,6 +27,8 @@ _FORMATS: dict[str, Format] = {
   ".md": "markdown",
   ".markdown": "markdown",
 }
+_DOCUMENTS = ".docm .docx .eml .epub .htm .html .odp .ods .odt .pdf .pptm .pptx .rtf .xhtml .xlsm"
+_FORMATS |= dict.fromkeys([*_DOCUMENTS.split(), ".xlsx"], "document")
 _FILES_NAMED = 5
 _OUTSIDE = "a link out of the folder; give what it leads to by itself"
 _BROKEN = "a broken link"
@@ -132,6 +134,11 @@ def format_of(path: str) -> Format | None:
   """Returns the format that a file's name implies, or None."""
   name, suffix = os.path.splitext(os.path.basename(path).lower())
   return _FORMATS.get(os.path.splitext(name)[1] if suffix in (".gz", ".bz2") else suffix)
+
+
+def stem(path: str) -> str:
+  """Returns the name of a file without what its format adds."""
+  return os.path.splitext(os.path.basename(path))[0]
 
 
 def matches(names: Sequence[str], pattern: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """What one file may cost: the bounds on what people bring, in one place.
 
-Bounds are sizes and never seconds, by which the same files would give other documents on a busy
-machine.
+Bounds are sizes. Seconds, by which the same files would give other documents on a busy machine, are
+of a process's own computing, and far beyond what any file but a hostile one takes.
 """
 
 RECORD = 2**24  # characters of a text, of a line and of a cell
@@ -13,6 +13,10 @@ UNPACKED_TIMES = 100  # bytes for each that it has, if these are more
 FRONT_MATTER = 2**15  # characters; what is longer is text
 FRONT_MATTER_VALUES = 10_000  # which references may multiply
 REPEATED_TITLE = 1_000  # characters that are searched with each passage of a document
+
+DOCUMENT = 2**29  # bytes of a PDF and the like
+DOCUMENT_MEMORY = 2**32  # bytes of the process that reads it
+DOCUMENT_SECONDS = 120  # that it may compute, many times what one of that size takes
 
 
 def too_long(limit: int = RECORD) -> str:

@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, TextIO, cast
 
-from realm_jax.corpus import limits
+from realm_jax.corpus import document_files, limits
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
 from realm_jax.corpus.formats import read_json, read_parquet, read_table
-from realm_jax.corpus.input_files import InputFile, TextFile, text_error, unreadable
+from realm_jax.corpus.input_files import InputFile, TextFile, stem, text_error, unreadable
 from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
@@ -27,10 +27,6 @@ _KINDS = {  # by their first bytes, whatever their names say
   b"BZh": "bzip2; end its name in .bz2",
   b"\xfd7zXZ\0": "xz; unpack it",
   b"\x28\xb5\x2f\xfd": "Zstandard; unpack it",
-  b"PK\3\4": "a ZIP archive, as office documents are; unpack or convert it",
-  b"\xd0\xcf\x11\xe0": "an office document; convert it",
-  b"%PDF-": "PDF; convert it",
-  b"{\\rtf": "RTF; convert it",
   b"PAR1": "Parquet; end its name in .parquet",
 }
 # Of a sample.
@@ -124,12 +120,7 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   if file.format == "parquet":
     yield from read_parquet(content, file=file)
     return
-  read, newline = {
-    "jsonl": (read_json, "\n"),
-    "table": (read_table, ""),
-    "text": (_read_text, "\n"),
-    "markdown": (_read_text, "\n"),
-  }[file.format]
+  read, newline = _READERS.get(file.format, (_read_text, "\n"))
 
   def opened() -> BinaryIO:
     content.seek(0)
@@ -139,6 +130,9 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   record = None
   try:
     start = opened().read(8)
+    if file.format == "document" or start.startswith(tuple(document_files.KINDS)):
+      yield from document_files.read(opened(), file=file)
+      return
     if kind := next((_KINDS[magic] for magic in _KINDS if start.startswith(magic)), None):
       yield BadRecord(kind="broken_records", name=file.shown, reason=f"it is {kind}")
       return
@@ -228,10 +222,13 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
     first_line, _, body = text.strip().partition("\n")
     title = _HEADING.sub(r"\1", first_line.strip())
     if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
-      title, body = os.path.splitext(os.path.basename(file.id))[0], text
+      title, body = stem(file.id), text
     text = body
   record = {**fields, "id": file.id, "title": title, "text": text}
   yield make_record(record, default_id=file.id, name=file.shown)
+
+
+_READERS = {"jsonl": (read_json, "\n"), "table": (read_table, "")}
 
 
 def sample_texts(

@@ -7,6 +7,7 @@ _ENCODER = "flax google_crc32c jax jaxlib ml_dtypes optax orbax safetensors scip
 _LIBRARIES = {
   "encoder": f"{_ENCODER} tokenizers",
   "train": "gin matplotlib msgpack psutil scann seqio tensorboard tensorflow tensorflow_text",
+  "documents": "pypdfium2",
   "serve": "fastapi jinja2 python_multipart uvicorn",
   "mcp": "mcp",
   "gcs": "gcsfs",

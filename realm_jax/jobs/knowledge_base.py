@@ -40,8 +40,8 @@ def create(
 
   Args:
     path: The folder to write.
-    texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
-      TSV or Parquet.
+    texts: Folders, files or glob patterns: text, Markdown, PDF, office,
+      HTML, mail, JSON Lines, CSV, TSV or Parquet.
     language: Languages of the documents as BCP 47 tags; "auto" detects them.
     passage_words: The most words of a passage, which is what a search finds.
     encoder: Directory of a checkpoint with its vocabulary, or of a BERT-based sentence encoder from
@@ -91,8 +91,8 @@ def add(
 
   Args:
     path: The folder of the knowledge base.
-    texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
-      TSV or Parquet.
+    texts: Folders, files or glob patterns: text, Markdown, PDF, office,
+      HTML, mail, JSON Lines, CSV, TSV or Parquet.
     update: Whether to replace the documents that are there with another content.
     delete_missing: Whether to update, and to delete the documents that these texts, or files that
       were where they are, had and have no more.

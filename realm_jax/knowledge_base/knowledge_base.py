@@ -361,11 +361,11 @@ class KnowledgeBase:
     """Adds documents. Those that are there already, with the same content, are skipped.
 
     Args:
-      texts: A folder, a file or a glob pattern, or several, of text, Markdown, JSON Lines, CSV, TSV
-        or Parquet, or an iterable of mappings with `id`, `text` or `title`, and other fields, also
-        as a data frame of pandas, Polars or Arrow. What exists is no pattern. The id of a text file
-        is its path below the folder, also if the file is given alone after its folder once was,
-        or the folder has moved.
+      texts: A folder, a file or a glob pattern, or several, of text, Markdown, PDF, office, HTML,
+        mail, JSON Lines, CSV, TSV or Parquet, or an iterable of mappings with `id`, `text` or
+        `title`, and other fields, also as a data frame of pandas, Polars or Arrow. What exists is
+        no pattern. The id of a text file is its path below the folder, also if the file is given
+        alone after its folder once was, or the folder has moved.
 
     Raises:
       DirectoryInUseError: If another process writes.

@@ -124,7 +124,7 @@ KINDS = {
   "gzip": (".txt", gzip.compress(b"Moss")),
   "bzip2": (".jsonl", bz2.compress(b"Moss")),
   "PDF": (".md", b"%PDF-1.7\n%\xe2\xe3"),
-  "ZIP": (".csv", b"PK\3\4\x14\0\6\0"),
+  "not a zip": (".csv", b"PK\3\4\x14\0\6\0"),
   "Parquet": (".json", b"PAR1\x15\4"),
   "not gz": (".txt.gz", b"Moss grows."),
   "not bz2": (".jsonl.bz2", b"Moss grows."),

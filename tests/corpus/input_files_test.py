@@ -175,7 +175,7 @@ def test_names_that_are_not_utf8_are_read_and_shown_with_escapes(tmp_path, capsy
 
 @pytest.fixture
 def folder(tmp_path):
-  for name in ("UPPER.TXT", "b.md", "c.xls", *(f"d{i}.pdf" for i in range(6))):
+  for name in ("UPPER.TXT", "b.md", "c.xls", *(f"d{i}.png" for i in range(6))):
     (tmp_path / name).write_text("Title\nText.")
   (tmp_path / "a.TXT.GZ").write_bytes(gzip.compress(b"Title\nText."))
   return tmp_path
@@ -186,7 +186,7 @@ def test_files_of_unknown_format_in_a_directory_are_skipped_and_named(folder, ca
   assert [file.name for file in files] == ["UPPER.TXT", "a.TXT.GZ", "b.md"]
   assert [document.text for document in read_documents(files, bad=BadRecords())] == ["Text."] * 3
   (line,) = capsys.readouterr().out.splitlines()
-  named = ", ".join(str(folder / f"d{i}.pdf") for i in range(6))
+  named = ", ".join(str(folder / f"d{i}.png") for i in range(6))
   assert line == f"skipped files: {folder}/c.xls (of unknown format), {named}"
 
 

@@ -1,0 +1,68 @@
+"""The process that reads files for `document_files`."""
+
+import json
+from typing import Any
+
+from realm_jax.corpus import limits, outline
+from realm_jax.corpus.outline import Block
+from realm_jax.foundations import bounded_process
+
+_TITLE_BLOCKS = 5  # among which the heading is that names a document
+
+
+def answer(request: bytes) -> bytes:
+  """Returns the title, text and outline of a file, as JSON, or why there are none.
+
+  Args:
+    request: The kind of the file, a line's end, and its bytes.
+  """
+  kind, _, content = request.partition(b"\n")
+  found: dict[str, Any]
+  try:
+    found = _read(kind.decode(), content)
+  except ModuleNotFoundError as error:
+    found = {"missing": error.name}
+  except MemoryError:
+    found = {"error": f"it needs more than {limits.DOCUMENT_MEMORY:,} bytes of memory"}
+  except ValueError as error:
+    found = {"error": str(error)}
+  except Exception as error:  # of a file that is not as its format has it
+    found = {"error": f"it is damaged ({type(error).__name__}: {error})"}
+  return json.dumps(found).encode()
+
+
+def _read(kind: str, content: bytes) -> dict[str, Any]:
+  blank: list[int] = []
+  pages = 0
+  if kind == "pdf":
+    from realm_jax.corpus import pdf_text  # late, because it needs an extra
+
+    title, blocks, blank, pages = pdf_text.read(content)
+  else:
+    title, blocks = _blocks(kind, content)
+  text, marks = outline.joined(blocks)
+  first = [block for block in blocks[:_TITLE_BLOCKS] if block.level]
+  heading = min(first, key=lambda block: block.level).text if first else ""
+  heading = " ".join(heading.split())
+  return {
+    "title": title, "text": text, "outline": marks, "heading": heading, "blank": blank,
+    "pages": pages,
+  }  # fmt: skip
+
+
+def _blocks(kind: str, content: bytes) -> tuple[str, list[Block]]:
+  from realm_jax.corpus import html_page, mail_text, office_text, rtf_text
+
+  if kind == "ole":
+    raise ValueError(
+      "a file of Office before 2007, or one with a password; save it as DOCX, PPTX or XLSX"
+    )
+  if kind == "html":
+    return html_page.read(html_page.decoded(content))
+  return {"zip": office_text.read, "rtf": rtf_text.read, "mail": mail_text.read}[kind](content)
+
+
+if __name__ == "__main__":
+  bounded_process.answer_requests(
+    answer, memory=limits.DOCUMENT_MEMORY, seconds=limits.DOCUMENT_SECONDS
+  )

@@ -167,12 +167,15 @@ class Retriever(PassageFinder):
       proposed = SearchResults(*(rows[num_queries:] for rows in found))
       found = SearchResults(*(rows[:num_queries] for rows in found))
     chosen, metrics = self._without_trivial(queries, found, self.config.num_passages)
+    best_B = chosen.scores_BxK[:, 1]
     if posterior is not None and proposed is not None:
       proposed, _ = self._without_trivial(queries, proposed, posterior.num_passages + 1)
       chosen = with_proposed(chosen, proposed)
       metrics["retrieval/answer_gained_share"] = self._answer_gained_share(queries, chosen)
     if self.config.trivial_passage == "first":
-      chosen, metrics["retrieval/own_passage_share"] = self._with_own_first(queries, chosen)
+      chosen, metrics["retrieval/own_passage_share"] = self._with_own_first(
+        queries, chosen, score_B=best_B
+      )
     return chosen, metrics
 
   def _without_trivial(
@@ -214,14 +217,14 @@ class Retriever(PassageFinder):
     )
 
   def _with_own_first(
-    self, queries: MaskedQueries, found: SearchResults
+    self, queries: MaskedQueries, found: SearchResults, *, score_B: np.ndarray
   ) -> tuple[SearchResults, float]:
     own_B = trivial_passages.sources(queries, store=self.store)
     ids_BxK, scores_BxK = found.ids_BxK.copy(), found.scores_BxK.copy()
     moved_B = (own_B >= 0) & ~(ids_BxK == own_B[:, None]).any(axis=1)
     for values_BxK in (ids_BxK, scores_BxK):
       values_BxK[moved_B, 2:] = values_BxK[moved_B, 1:-1]
-    ids_BxK[moved_B, 1] = own_B[moved_B]
+    ids_BxK[moved_B, 1], scores_BxK[moved_B, 1] = own_B[moved_B], score_B[moved_B]
     return SearchResults(ids_BxK, scores_BxK), float(np.mean(own_B >= 0))
 
   def _buckets(self, tokens: Tokens, *, added: int = 0, shortest: Buckets = ()) -> Buckets:

@@ -94,6 +94,18 @@ def test_all_passages_can_be_proposed_and_no_more(answers, make_queries):
       make_retriever(answers, posterior=Bm25Posterior(num_passages=count))
 
 
+@pytest.mark.parametrize(("count", "scores"), [(1, [0, 4, 4]), (2, [0, 4, -np.inf])])
+def test_an_own_passage_is_not_proposed_and_has_the_best_score_found(
+  answers, make_queries, count, scores
+):
+  retriever = make_retriever(
+    answers, posterior=DualEncoderPosterior(num_passages=count), trivial_passage="first"
+  )
+  batch, _ = retrieve(retriever, make_queries(([20, 30], 103)))
+  assert batch.passage_ids_BxK[:, :2].tolist() == [[-1, 3]]
+  assert batch.stale_scores_BxK.tolist() == [scores]
+
+
 def test_a_batch_in_flight_is_gathered_with_what_was_proposed(answers, make_queries):
   retriever = make_retriever(answers, posterior=Bm25Posterior(num_passages=1))
   batch, _ = retrieve(retriever, make_queries(([20, 30], 103)))

@@ -239,7 +239,7 @@ def test_what_is_no_tag_is_refused():
 
 def test_what_is_remembered_of_words_is_bounded_over_all_languages(monkeypatch):
   monkeypatch.setattr(analysis, "_MOST_WORDS", 60)
-  monkeypatch.setattr(analysis._Cache, "_size", 1_000_000)  # what is there is cleared
+  monkeypatch.setattr(analysis, "_COUNTED", 1)
   mixed = Analyzer(["de", "en", "fi", "ru"])
   for number in range(100):
     mixed.in_each_language(f"word{number} {number}")

@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -54,6 +55,11 @@ _STATIC = {
   "inspector.js": "text/javascript",
   "icon.svg": "image/svg+xml",
 }
+# Neither spaces nor brackets, quotation marks, invisible characters, or marks of Chinese sentences.
+_ADDRESS = re.compile(
+  r"(?<![A-Za-z0-9])https?://(?=[\w\[])[^\s<>\"`{}|\\^\u00ab\u00bb\u2000-\u206f\u3000-\u303f\uff00-\uff20]+",
+  re.I,
+)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -356,6 +362,8 @@ def environment() -> jinja2.Environment:
     direction=lambda text: direction(text.replace(MASK, "")),
     highlighted=highlighted,
     json=functools.partial(json.dumps, indent=2),
+    linked=linked,
+    shown=lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
     probability=probability,
     signed=signed,
   )
@@ -375,6 +383,26 @@ def probability(value: float) -> str:
 def signed(value: float, *, digits: int = 2) -> str:
   """Formats a number with its sign."""
   return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def linked(text: str, spans: Sequence[tuple[int, int]] = ()) -> Markup:
+  """Makes links of addresses on the web in a text, and marks character spans in it."""
+  parts, last = [], 0
+  for found in _ADDRESS.finditer(text):
+    address = found[0].rstrip("?!.,:*_~'&;")  # which rather end a sentence
+    if address.endswith(")") and address.count(")") > address.count("("):
+      address = address[:-1]
+    end = found.start() + len(address)
+    parts.append(_highlighted_part(text, last, found.start(), spans))
+    link = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
+    parts.append(link.format(address, _highlighted_part(text, found.start(), end, spans)))
+    last = end
+  return Markup("").join([*parts, _highlighted_part(text, last, len(text), spans)])
+
+
+def _highlighted_part(text: str, start: int, end: int, spans: Sequence[tuple[int, int]]) -> Markup:
+  inside = [(max(a, start) - start, min(b, end) - start) for a, b in spans if a < end and b > start]
+  return highlighted(text[start:end], inside)
 
 
 def highlighted(text: str, spans: Sequence[tuple[int, int]]) -> Markup:

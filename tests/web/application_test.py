@@ -1,10 +1,13 @@
 """Names that a server answers to, marks in texts, and numbers that are written to be read."""
 
+import html
+import re
+
 import pytest
 
 pytest.importorskip("fastapi")
 
-from realm_jax.web.application import highlighted, probability
+from realm_jax.web.application import highlighted, linked, probability
 from realm_jax.web.listening import LimitSettings
 
 
@@ -24,6 +27,37 @@ def test_highlights_are_marked_and_the_rest_escaped():
     "<mark>&lt;a&gt;</mark> <mark>é</mark> &lt;b&gt;"
   )
   assert highlighted("abc", ((0, 2), (1, 3))) == "<mark>ab</mark>c"
+
+
+@pytest.mark.parametrize(
+  ("text", "address"),
+  [
+    ("see https://a.example/b?c=d&e=f#g.", "https://a.example/b?c=d&amp;e=f#g"),
+    ("(HTTP://A.example/Moss_(plant))", "HTTP://A.example/Moss_(plant)"),
+    ("(http://a.example), and", "http://a.example"),
+    ("https://a.example/é, https", "https://a.example/é"),
+    ("见https://a.example/b。后", "https://a.example/b"),
+    ('"http://a.example/"onclick="x"', "http://a.example/"),
+    ("<http://a.example/'x'>", "http://a.example/&#39;x"),
+    ("http://a.example/\u202egnp", "http://a.example/"),
+    ("http://[::1]:80/", "http://[::1]:80/"),
+    ("http://user@a.example", "http://user@a.example"),
+    ("javascript:alert(1) ftp://a.example data:text/html,x", None),
+    ("xhttp://a.example http:// https:/// mailto:a@b", None),
+  ],
+)
+def test_addresses_on_the_web_alone_are_links(text, address):
+  found = re.findall(r'<a href="([^"]*)" rel="[a-z ]+">([^<]*)</a>', linked(text))
+  assert found == ([] if address is None else [(address, address)])
+  assert html.unescape(re.sub("</?a[^>]*>", "", linked(text))) == text
+
+
+def test_marks_go_through_links():
+  text = "at http://a.example/moss now"
+  assert linked(text, [(0, 5), (20, 28)]) == (
+    '<mark>at </mark><a href="http://a.example/moss" rel="noopener noreferrer nofollow">'
+    "<mark>ht</mark>tp://a.example/<mark>moss</mark></a><mark> now</mark>"
+  )
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,18 @@ document.addEventListener("input", (event) => {
   probe.remove();
 });
 
+function isTyping(node) {
+  return node.matches("input, textarea, select") || node.isContentEditable;
+}
+
 document.addEventListener("keydown", (event) => {
+  const question = document.getElementById("q");
+  const isBare = !(event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target));
+  if (event.key === "/" && isBare) {
+    event.preventDefault();
+    if (question) question.select();
+    else location.href = "/";
+  }
   if (event.target.id === "q" && event.key === "Enter" && !event.shiftKey) {
     event.preventDefault();
     event.target.form.requestSubmit();

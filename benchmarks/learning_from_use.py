@@ -59,7 +59,7 @@ _DEPTH = 10
 _LEADS, _LEAD_WORDS = 12_000, 60
 _BATCH, _LENGTH_STEP = 32, 16  # of questions to embed
 _TIMED = 300  # questions
-_FIGURES = "figures.jsonl"
+FIGURES = "figures.jsonl"
 _LEARNERS = ("memory", "adapter", "tower")
 Search = Callable[..., list[Hit]]
 
@@ -486,7 +486,7 @@ def main() -> None:
   parser.add_argument("--rankings", nargs="+", default=["encoder", "fused", "words"])
   parser.add_argument("--sets", nargs="+")
   arguments = parser.parse_args()
-  path = os.path.join(arguments.directory, _FIGURES)
+  path = os.path.join(arguments.directory, FIGURES)
   if arguments.draw:
     draw(path, arguments.draw)
     return

@@ -157,8 +157,7 @@ class Bm25Retriever:
     if k < np.count_nonzero(found):
       found = scores >= kth_best(scores, k)
     rows, scores = rows[found], scores[found]
-    others = also[~np.isin(also, rows)]
-    if len(others):
+    if len(also) and len(others := also[~np.isin(also, rows)]):
       added = np.zeros(len(others), np.float32)
       for entry in entries:
         added += self._scores_of(entry, others)

@@ -178,7 +178,7 @@ def _decompressed(content: BinaryIO, file: InputFile) -> BinaryIO:
 
 # How each begins, and is opened.
 _PACKED: Mapping[str, tuple[bytes, Callable[[BinaryIO], io.BufferedIOBase]]] = {
-  ".gz": (b"\x1f\x8b", lambda content: gzip.GzipFile(fileobj=content)),
+  ".gz": (b"\x1f\x8b", lambda content: gzip.GzipFile(fileobj=content, mode="rb")),
   ".bz2": (b"BZh", bz2.BZ2File),
 }
 

@@ -154,18 +154,20 @@ def new_app(
   example: str,
   limits: LimitSettings,
   reason: Callable[[Exception], str] = str,
+  body_bytes: Callable[[Request], int] | None = None,
 ) -> fastapi.FastAPI:
   """Returns an application with the pages and the API of some routers.
 
   Args:
     example: A command that uses the API, for its documentation.
     reason: What clients are told of an error.
+    body_bytes: Maximum size of the body of a request, if it is not that of all.
   """
   app = fastapi.FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
   app.add_middleware(
     TrustedHostMiddleware, allowed_hosts=list(limits.hosts) or ["*"], www_redirect=False
   )
-  app.add_middleware(_Guard, body_bytes=limits.body_bytes)
+  app.add_middleware(_Guard, body_bytes=body_bytes or (lambda request: limits.body_bytes))
   for kind in (*_STATUS, HTTPException):
     app.add_exception_handler(kind, functools.partial(_refuse, reason=reason))
   for router in routers:
@@ -235,14 +237,14 @@ class _Guard:
   read and discarded before a response begins.
   """
 
-  def __init__(self, app, *, body_bytes: int):
+  def __init__(self, app, *, body_bytes: Callable[[Request], int]):
     self._app = app
     self._body_bytes = body_bytes
 
   async def __call__(self, scope, receive, send):
     if scope["type"] != "http":
       return await self._app(scope, receive, send)
-    size, more = 0, True
+    size, more, most = 0, True, self._body_bytes(Request(scope))
     if is_head := scope["method"] == "HEAD":
       scope = {**scope, "method": "GET"}
 
@@ -255,8 +257,8 @@ class _Guard:
 
     async def receive_limited():
       message = await receive_part()
-      if size > self._body_bytes:
-        raise HTTPException(413, f"the body has more than {self._body_bytes:,} bytes")
+      if size > most:
+        raise HTTPException(413, f"the body has more than {most:,} bytes")
       return message
 
     async def send_after_the_body(message):

@@ -1,14 +1,19 @@
 """What the pages of a knowledge base send: searches, changes, and what was useful."""
 
 import csv
+import dataclasses
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
+from fastapi import UploadFile
 
-from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.corpus.documents import BadRecord, BadRecords, Document
+from realm_jax.corpus.input_files import InputFile, format_of, unreadable
+from realm_jax.corpus.reading import read_records
+from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store import columns
 from realm_jax.web.application import MAX_TEXT, Id, NotFoundError, Text
 
@@ -21,6 +26,12 @@ def document_of(base: KnowledgeBase, id: str) -> Document:
   if found is None:
     raise NotFoundError(f"there is no document {id!r:.60}")
   return found
+
+
+def record(document: Document) -> dict[str, Any]:
+  """Returns a document as it is added."""
+  own = {"id": document.id, "title": document.title, "text": document.text}
+  return {**document.fields, **own}
 
 
 class Search(pydantic.BaseModel):
@@ -94,6 +105,39 @@ class EditForm(pydantic.BaseModel):
     text = self.text.replace("\r\n", "\n")  # as browsers send lines
     put = base.add if self.action == "add" else base.update
     put([{**more, "id": self.id, "title": self.title, "text": text}])
+
+
+def upload(base: KnowledgeBase, files: Sequence[UploadFile], *, replace: bool) -> Changes:
+  """Adds the documents of files that a browser has sent, each known by the name of its file.
+
+  Raises:
+    ValueError: If the format of one is unknown, or a document is refused. Nothing is added.
+  """
+  named = [(os.path.basename((file.filename or "").replace("\\", "/")), file) for file in files]
+  named = [(name, file) for name, file in named if name]  # a form without files has one without
+  if not named:
+    raise ValueError("no file was chosen")
+  if unknown := [name for name, _ in named if format_of(name) is None]:
+    raise ValueError(f"{unknown[0]!r:.60} is of unknown format; nothing was added")
+  bad = BadRecords()
+
+  def records() -> Iterator[dict[str, Any]]:
+    for name, file in named:
+      as_input = InputFile(path=name, name=name, format=format_of(name) or "text")
+      try:
+        for found in read_records(file.file, file=as_input):
+          if isinstance(found, BadRecord):
+            bad.add(found)
+          else:
+            yield record(found)
+      except (OSError, ValueError) as error:
+        bad.add(unreadable(name, error))
+
+  changes = (base.update if replace else base.add)(records())
+  changes = dataclasses.replace(changes, skipped=(*bad.report(), *changes.skipped))
+  if changes.skipped and not (changes.added or changes.updated or changes.unchanged):
+    raise ValueError("; ".join(["nothing was added", *changes.skipped]))
+  return changes
 
 
 class FeedbackForm(pydantic.BaseModel):

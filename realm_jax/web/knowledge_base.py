@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import fastapi
 import pydantic
-from fastapi import Depends, Form, Query, Request
+from fastapi import Depends, File, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
-from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import columns
@@ -32,7 +31,15 @@ from realm_jax.web.application import (
   new_app,
   route_class,
 )
-from realm_jax.web.forms import MAX_FOUND, EditForm, FeedbackForm, Search, document_of
+from realm_jax.web.forms import (
+  MAX_FOUND,
+  EditForm,
+  FeedbackForm,
+  Search,
+  document_of,
+  record,
+  upload,
+)
 from realm_jax.web.listening import LimitSettings
 
 _EXAMPLE = """\
@@ -40,6 +47,7 @@ curl -s 'http://127.0.0.1:8080/api/search?q=wing&k=3'
 curl -s 'http://127.0.0.1:8080/api/search?q=wing' --get --data-urlencode 'where={"year": 1958}'"""
 _MORE, _EXAMPLES, _LISTED, _CHANGES = 30, 6, 50, 10
 _SEARCHING, _EDITING = 40, 4  # threads; changes wait for each other anyway
+_FORM_BYTES = 32 * 2**20  # which the page names
 _BEGINNING = 90  # characters of a text that the list shows
 Count = Annotated[int, Query(ge=1, le=MAX_FOUND)]
 First = Annotated[int, Query(ge=0, lt=2**31)]
@@ -80,12 +88,6 @@ class Feedback(pydantic.BaseModel):
   not_useful: list[tuple[Id, int] | Id] = []
 
 
-def record(document: Document) -> dict[str, Any]:
-  """Returns a document as it is added."""
-  own = {"id": document.id, "title": document.title, "text": document.text}
-  return {**document.fields, **own}
-
-
 def make_app(
   base: KnowledgeBase,
   *,
@@ -112,6 +114,11 @@ def make_app(
     path = base.path.rstrip("/") or "/"
     return str(error).replace(path, os.path.basename(path) or "the knowledge base")
 
+  def body_bytes(request: Request) -> int:
+    """Returns how much a client may send: whole documents, if it is a form of who may add them."""
+    is_form = request.url.path in ("/documents", "/upload") and editors.include(request)
+    return max(limits.body_bytes, _FORM_BYTES) if is_form else limits.body_bytes
+
   route = route_class(turns)
   page = _page_of(base, editors, reason, has_generator=generate is not None)
   routers = (
@@ -119,7 +126,14 @@ def make_app(
     _pages(base, editors, answer_with, page, route=route),
     _document_pages(base, editors, page, route=route),
   )
-  return new_app("REALM knowledge base", *routers, example=_EXAMPLE, limits=limits, reason=reason)
+  return new_app(
+    "REALM knowledge base",
+    *routers,
+    example=_EXAMPLE,
+    limits=limits,
+    reason=reason,
+    body_bytes=body_bytes,
+  )
 
 
 def _page_of(
@@ -228,7 +242,7 @@ def _document_pages(
       count=_LISTED,
       documents=base.documents(first=first, count=_LISTED, characters=_BEGINNING + 1),
       changes=[(time.ctime(change.time), change) for change in base.history[:_CHANGES]],
-      **{"typed": None, **context},
+      **{"typed": None, "note": "", **context},
     )
 
   @router.get("/documents", include_in_schema=False)
@@ -253,6 +267,21 @@ def _document_pages(
     query = urllib.parse.urlencode({"id": form.id})
     after = "/documents" if form.action == "delete" else f"/document?{query}"
     return RedirectResponse(after, status_code=303)
+
+  @router.post("/upload", include_in_schema=False)
+  def upload_files(
+    request: Request,
+    files: Annotated[list[UploadFile], File()],
+    replace: Annotated[bool, Form()] = False,
+  ) -> Response:
+    try:
+      editors.check(request)
+      changes = upload(base, files, replace=replace)
+    except REFUSED as error:
+      return listed(request, error=error)
+    if changes.skipped:
+      return listed(request, note=str(changes))
+    return RedirectResponse("/documents", status_code=303)
 
   @router.post("/sign_in", include_in_schema=False)
   def sign_in(request: Request, token: Annotated[Text, Form()]) -> Response:

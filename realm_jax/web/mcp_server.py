@@ -21,7 +21,7 @@ from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store.hits import Hit, Hits
 from realm_jax.web.application import MAX_TEXT, Editors
-from realm_jax.web.knowledge_base import record
+from realm_jax.web.forms import record
 
 _CHARACTERS = 20_000  # of a document that are read at once
 # Of a passage, a title or a value of a field in a result, and fields of a document: what more there

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import gzip
 import html
 import json
 import os
@@ -510,6 +511,66 @@ def test_more_passages_than_ten_are_a_link_away_up_to_a_hundred(tmp_path):
     address = link and html.unescape(link[1])
   assert shown == [10, 40, 70, 100]
   assert "More" not in client.get("/?q=moss&field=n&most=9").text
+
+
+def test_files_are_uploaded_by_those_who_may_edit(base):
+  client = client_of(base, TOKEN)
+  files = [
+    ("files", ("C:\\texts\\elm.txt", "Elm\nElms die.")),
+    ("files", ("../../etc/ash.md", "# Ash\nAn ash is tall.")),
+    ("files", ("trees.jsonl.gz", gzip.compress(b'{"id": "oak", "text": "Oaks."}\n{"text": 3}\n'))),
+    ("files", ("broken.csv", b"id,text\nyew,\xff\xfe\n")),
+  ]
+  assert client.post("/upload", files=files).status_code == 403 and len(base) == 3
+  client.post("/sign_in", data={"token": TOKEN})
+  page = client.post("/upload", files=files)
+  assert page.status_code == 200 and "documents: 3 added" in page.text
+  assert "trees.jsonl.gz:2" in page.text and "broken.csv" in page.text
+  assert base.document("elm.txt").title == "Elm" and "oak" in base and "ash.md" in base
+  assert not base.commit.sources, "an upload is no folder that could be read again"
+  refused = (
+    (("elm.txt", "Elm\nElms live."), "with another content"),
+    (("elm.exe", "Elm"), "unknown format"),
+    (("elm.jsonl", "{"), "nothing was added"),
+    (("elm.txt.gz", gzip.compress(bytes(2**25))), "nothing was added"),
+    (("", ""), ""),
+  )
+  for file, reason in refused:
+    page = client.post("/upload", files=[("files", file)])
+    assert page.status_code == 422 and reason in page.text and len(base) == 6
+  page = client.post("/upload", files=[("files", refused[0][0])], data={"replace": "1"})
+  assert page.url.path == "/documents" and base.document("elm.txt").text == "Elms live."
+
+
+def test_a_form_of_an_editor_may_be_larger_than_a_body(base):
+  client, text = client_of(base, TOKEN, body_bytes=1000), "Elms give shade. " * 1000
+  form = {"action": "add", "id": "elm", "text": text}
+  files = {"files": ("elms.txt", text)}
+  assert client.post("/documents", data=form).status_code == 413
+  assert client.post("/upload", files=files).status_code == 413
+  client.post("/sign_in", data={"token": TOKEN})
+  assert client.post("/documents", data=form).status_code == 200 and "elm" in base
+  assert client.post("/upload", files=files).status_code == 200 and "elms.txt" in base
+  large = client.post("/upload", files={"files": ("elms.txt", bytes(2**25 + 1))})
+  assert large.status_code == 413 and "33,554,432 bytes" in large.text
+  put = {"documents": [{"id": "oak", "text": text}]}
+  assert client.post("/api/documents", json=put, headers=BEARER).status_code == 413
+
+
+def test_an_empty_knowledge_base_says_how_to_add(tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb")
+  for client, way in (
+    (client_of(base), "REALM_EDIT_TOKEN"),
+    (client_of(base, TOKEN), "sign in"),
+    (signed_in := client_of(base, TOKEN), 'action="/upload"'),
+  ):
+    if client is signed_in:
+      client.post("/sign_in", data={"token": TOKEN})
+    for path in ("/", "/documents", "/?q=moss"):
+      page = client.get(path).text
+      assert "realm kb add kb FOLDER" in page and way in page
+  signed_in.post("/upload", files={"files": ("moss.txt", "Moss\nIt is small.")})
+  assert "no documents yet" not in signed_in.get("/documents").text and "moss.txt" in base
 
 
 def test_head_is_what_get_is_without_the_body(base):

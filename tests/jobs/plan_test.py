@@ -11,6 +11,7 @@ from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
 from realm_jax.jobs.training.plan import plan
+from realm_jax.models import encoder
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import ahead_of_time
@@ -98,7 +99,11 @@ def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypat
   # The body of the loop over the parts of a batch is counted once by the compiler.
   assert seconds(mesh=MeshConfig(accumulate_steps=4), batch_size=32)[0] == pytest.approx(3.2)
   counts = dataclasses.replace(counts, flops=8e9)
-  assert seconds(share_of_peak=0.5)[0] == 1.6
+  assert seconds(share_of_peak=0.5) == (1.6, 1.6 * 10**6 / 4 / 8)
+  # So is that of the loop over groups of passages on a CPU, of 32 passages of 8 wordpieces at once.
+  for cached, groups in ((256, 1), (128, 2), (8, 32)):
+    monkeypatch.setattr(encoder, "_CACHED_WORDPIECES", cached)
+    assert seconds(share_of_peak=0.5, topology="cpu:1")[1] == 1.6 * groups * 10**6 / 32
   with pytest.raises(ValueError, match="share_of_peak=0"):
     planned(share_of_peak=0)
 

@@ -93,3 +93,70 @@ def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, o
   page.get_by_role("link", name="Generations").click()
   page.wait_for_selector("h1 >> text=Generations")
   assert fits(page)
+
+
+LONG = "x" * 600
+PAGES = ("/", f"/?q=shade+{LONG}&k=40", "/documents", f"/document?id=i{LONG}", "/questions")
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_values_of_any_length_fit(base, open_app, keep, width, scheme):
+  address = f"https://example.org/{LONG}"
+  fields = {f"f{LONG}": LONG, "list": [LONG], "url": address}
+  base.add([{"id": f"i{LONG}", "title": LONG, "text": f"shade {LONG} {address}", **fields}])
+  base.feedback(f"q{LONG}", useful=[f"i{LONG}"], answer=LONG)
+  page = open_app(
+    make_app(base, edit_token=TOKEN),
+    viewport={"width": width, "height": 800},
+    color_scheme=scheme,
+  )
+  home = page.url.rstrip("/")
+  page.goto(f"{home}/documents")
+  page.locator(".add summary").click()
+  page.get_by_label("Edit token").fill(TOKEN)
+  page.get_by_role("button", name="Sign in").click()
+  page.get_by_text("Sign out").wait_for()
+  for number, path in enumerate((*PAGES, "/generations", "/docs")):
+    page.goto(home + path)
+    for summary in page.locator("summary").all():
+      summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    keep(page, f"knowledge-base-long-{number}-{width}-{scheme}")
+  page.goto(home + PAGES[3])
+  for selector in (".text a", ".tools summary", ".tools button"):
+    assert contrast(page, selector) >= 4.5, selector
+
+
+def test_the_keyboard_is_enough(base, open_app, tmp_path):
+  page = open_app(make_app(base, edit_token=TOKEN), viewport={"width": 1200, "height": 800})
+  assert page.evaluate("document.activeElement.id") == "q"
+  page.keyboard.type("shade/")
+  page.keyboard.press("Enter")
+  page.wait_for_selector("#results:focus")
+  page.keyboard.press("/")
+  assert page.evaluate("document.activeElement.id") == "q"
+  assert page.get_by_label("A question").input_value() == "shade/"
+  page.get_by_role("link", name="Documents").press("Enter")
+  page.locator(".add summary").press("Enter")
+  page.get_by_label("Edit token").fill(TOKEN)
+  page.keyboard.press("Enter")
+  page.get_by_text("Upload files").press("Enter")
+  (tmp_path / "elm.txt").write_text("Elm\nElms give shade.")
+  (tmp_path / "ash.md").write_text("# Ash\nAn ash is tall.")
+  page.get_by_label("Files").set_input_files([tmp_path / "elm.txt", tmp_path / "ash.md"])
+  page.get_by_role("button", name="Upload").press("Enter")
+  page.get_by_role("link", name="Elm").wait_for()
+  assert base.document("ash.md").title == "Ash"
+  page.keyboard.press("/")
+  page.wait_for_selector("#q:focus")
+  page.keyboard.type("elms")
+  page.keyboard.press("Enter")
+  page.get_by_role("button", name="Not useful").press("Enter")
+  page.get_by_text("Said about this question").press("Enter")
+  assert base.past_question("elms").summary["not_useful"] == [["elm.txt", 0]]
+  page.get_by_role("button", name="Take back").press("Enter")
+  page.get_by_text("Said about this question").wait_for(state="detached")
+  assert base.past_question("elms") is None
+  page.get_by_role("button", name="Sign out").press("Enter")
+  page.get_by_text("Sign in to change documents").wait_for()

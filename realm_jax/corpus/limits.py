@@ -5,6 +5,7 @@ of a process's own computing, and far beyond what any file but a hostile one tak
 """
 
 RECORD = 2**24  # characters of a text, of a line and of a cell
+MARKDOWN = 2**22  # characters of a file, whose marks take 300 bytes each
 WHOLE_JSON = 2**28  # characters of a file that is not a record a line
 FIELDS = 10_000  # of a record, and columns of a table
 ROW_LINES = 100_000  # of a row of a table, whose cells may have line ends

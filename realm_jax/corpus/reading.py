@@ -208,8 +208,9 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   Its title is that of its Markdown, or the first line, or the file's name if that line is as long
   as a paragraph or the only one.
   """
-  text, title, fields = lines().read(limits.RECORD + 1), "", {}
-  if reason := text_error(text):
+  limit = limits.MARKDOWN if file.format == "markdown" else limits.RECORD
+  text, title, fields = lines().read(limit + 1), "", {}
+  if reason := text_error(text, limit=limit):
     yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   if file.format == "markdown":

@@ -57,11 +57,12 @@ UNPACKED = f"bytes unpack to more than {limits.UNPACKED:,}; unpack it"
 DIGITS = "9" * 10_000
 REFUSED = {  # what is refused, and what is said of it
   "gzip": ("a.txt.gz", lambda: gzip.compress(BOMB), UNPACKED),
-  "bzip2": ("a.md.bz2", lambda: bz2.compress(bytes(2**25)), UNPACKED),
+  "bzip2": ("a.txt.bz2", lambda: bz2.compress(bytes(2**25)), UNPACKED),
   "gzip-lines": ("a.jsonl.gz", lambda: gzip.compress(BLANK * 2**15), UNPACKED),
   "gzip-rows": ("a.csv.gz", lambda: gzip.compress(b"id,text\n" + BLANK * 2**15), UNPACKED),
   "gzip-record": ("a.jsonl.gz", lambda: gzip.compress(b'{"text":"%b"}' % BOMB), UNPACKED),
   "text": ("a.txt", lambda: BOMB, TOO_LONG),
+  "markdown": ("a.md", lambda: BOMB[: 2**23], f"than {limits.MARKDOWN:,} characters; divide it"),
   "line": ("a.jsonl", lambda: record(text=BOMB.decode()), TOO_LONG),
   "cell": ("a.csv", lambda: f'text\n"{BOMB.decode()}"', TOO_LONG),
   "item": ("a.json", lambda: f"[\n{record(text=BOMB.decode())}\n]", TOO_LONG),

@@ -122,7 +122,7 @@ def ranked(
     question_E = snapshot.embed(question)
   lifts, earned, recall = {}, Earned(), None
   if memory:
-    recall = memory.recall(question, snapshot, by=by, question_E=question_E, leave_out=leave_out)
+    recall = memory.recall(question, snapshot, question_E=question_E, leave_out=leave_out)
     lifts = recall.lifts(snapshot, strength=1.0)
   found = snapshot.scored(
     question,
@@ -135,7 +135,7 @@ def ranked(
   )
   rows, scores = found.rows, found.scores
   if recall and lifts:
-    earned = recall.earned(found.spread)
+    earned = recall.earned(found.spread, by=by)
     lifts = recall.lifts(snapshot, strength=earned.strength)
     share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
     scores = (scores + found.spread * share_R).astype(scores.dtype)
@@ -206,8 +206,7 @@ def _past(
   leave_out: bool,
 ) -> tuple[float, float]:
   """Returns the similarity of the nearest past question, and the share of near ones answered."""
-  by = "words" if question_E is None else "encoder"
-  recall = memory.recall(question, snapshot, by=by, question_E=question_E, leave_out=leave_out)
+  recall = memory.recall(question, snapshot, question_E=question_E, leave_out=leave_out)
   similarity_Q = np.clip(recall.similarity_N, 0, 1)
   weights_Q = similarity_Q**_SHARPNESS
   share = float(weights_Q @ recall.answered) / max(float(weights_Q.sum()), 1e-12)

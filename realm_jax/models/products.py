@@ -86,7 +86,9 @@ def _activated_product_gradients(dtype, activate, factors, slope):
   first = _unfused(first)
   activated = activate(_unfused(first))
   of_activated, of_second = _product_gradients(dtype, (activated, second), slope)
-  return *jax.vjp(activate, first)[1](of_activated), of_second
+  (of_first,) = jax.vjp(activate, first)[1](of_activated)
+  # It leaves narrow; XLA would write it wide, and read it again only to round and sum it.
+  return _unfused(of_first), of_second
 
 
 def _product_over_rows(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:

@@ -64,7 +64,6 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
   from realm_jax.models.encoder import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
-  from realm_jax.retrieval import retriever
   from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
   from realm_jax.training.train_program import TrainProgram
 
@@ -89,28 +88,19 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
     params, passages = init(), jax.device_put(passages)
     return lambda: encode(params, passages).block_until_ready()
 
+  retrieved = retrieved_ids(work)
+  of_passage_N = (retrieved["passage"][:, 1:] != 0).sum(axis=-1)
+  of_corpus = tuple(np.quantile(of_passage_N, np.linspace(0, 1, 65)).astype(int).tolist())
   model = RealmPretrainingModel(DualEncoderConfig(bert=bert), bert)
   program = TrainProgram(
     mesh=partitioning.make_mesh(devices=jax.devices()[:1]),
     init_params=lambda key: saved_models.init_pretraining_model(model, key),
-    objective=MarginalLikelihood().build(model),
+    objective=MarginalLikelihood().build(model).of_lengths(of_corpus),
     optimizer=make_optimizer(OptimizerConfig(), num_steps=1000),
     seed=0,
     accumulate_steps=1,
     layout="replicated",
   )
-  retrieved, buckets = retrieved_ids(work), {}
-  if "padding" in work:
-    nulls = {"passage": (), "joint": ((QUERIES, QUERY_LENGTH + 1),)}
-    for name, ids in retrieved.items():
-      known = retriever.plans(
-        (ids[:, 1:] != 0).sum(axis=-1).reshape(-1),
-        num_rows=QUERIES * (PASSAGES - 1),
-        longest=ids.shape[-1],
-        shortest=nulls[name],
-      )
-      read = ids if nulls[name] else ids[:, 1:]
-      buckets[f"{name}_buckets"] = retriever.choose(known, (read != 0).sum(axis=-1).reshape(-1))
   batch = datatypes.RetrievedBatch(
     queries=datatypes.MaskedQueries(
       query=tokens(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH)),
@@ -123,7 +113,6 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
     passage_ids_BxK=np.zeros((QUERIES, PASSAGES), np.int32),
     stale_scores_BxK=np.zeros((QUERIES, PASSAGES), np.float32),
     **{name: tokens(ids) for name, ids in retrieved.items()},
-    **buckets,
   )
   state, batch = program.new_state(), jax.device_put(batch)
 

@@ -47,7 +47,7 @@ def test_the_gin_file_of_an_example_configures_a_training(name, tmp_path):
 def test_a_loop_of_ones_own_learns_and_a_term_of_ones_own_counts(make_retrieved_batch):
   batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
   spread = dataclasses.replace(make_pretraining(), objective=own_objective.spread_out(weight=5.0))
-  found, evaluate = {}, make_pretraining().evaluation_program
+  found, evaluate = {}, make_pretraining().evaluation_program()
   for name, training in (("realm", make_pretraining()), ("spread out", spread)):
     params, losses = own_loop.train(training, [batch] * 20, optax.adam(1e-2))
     found[name] = float(evaluate(params, batch)["retrieval_entropy"].value)

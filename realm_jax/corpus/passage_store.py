@@ -237,6 +237,12 @@ class Passages(abc.ABC):
     ids = np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
     return SPECIAL_TOKENS_PER_PASSAGE + ids
 
+  def length_quantiles(self) -> tuple[int, ...]:
+    """Returns 65 quantiles of `lengths`, from the shortest to the longest passage."""
+    if not len(self):
+      return ()
+    return tuple(np.quantile(self.lengths(), np.linspace(0, 1, 65)).astype(int).tolist())
+
 
 class TokenizedPassages(Passages):
   """Titles and texts in memory, tokenized.

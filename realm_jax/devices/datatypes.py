@@ -42,7 +42,8 @@ from realm_jax.devices import backend
 
 backend.prepare()
 
-Buckets = tuple[tuple[int, int], ...]  # rows and length of each, shortest first
+Buckets = tuple[tuple[int, int], ...]  # of a device: rows and length of each, shortest first
+Lengths = tuple[int, ...]  # quantiles of a corpus's passages, from the shortest to the longest
 Array = Any  # np.ndarray on the host, jax.Array on a device.
 
 NULL_PASSAGE_ID = -1  # the empty passage that every query is also read with
@@ -52,27 +53,34 @@ MISSING_PASSAGE_ID = -2  # pads to K if the corpus has too few passages
 
 @flax.struct.dataclass
 class Tokens:
-  """Token sequences for an encoder; all three arrays have the shape `[..., length]`.
+  """Token sequences for an encoder; the first three arrays have the shape `[..., length]`.
 
   Attributes:
     ids: int32 wordpiece ids, 0 for padding.
     mask: bool, False for padding.
     segments: int32 segment (token type) ids.
+    noise: uint32 `[..., 2]`, random words of each sequence that its dropout is drawn from; None
+      draws by its place in the array.
   """
 
   ids: Array
   mask: Array
   segments: Array
+  noise: Array | None = None
 
   @property
   def shape(self) -> tuple[int, ...]:
     return self.ids.shape
 
   def __getitem__(self, index: Any) -> "Tokens":
-    return Tokens(self.ids[index], self.mask[index], self.segments[index])
+    of_rows = index[: self.ids.ndim - 1] if isinstance(index, tuple) else index
+    noise = None if self.noise is None else self.noise[of_rows]
+    return Tokens(self.ids[index], self.mask[index], self.segments[index], noise)
 
   def reshape(self, *shape: int) -> "Tokens":
-    return Tokens(self.ids.reshape(shape), self.mask.reshape(shape), self.segments.reshape(shape))
+    noise = None if self.noise is None else self.noise.reshape(*shape[:-1], 2)
+    ids, mask, segments = (leaf.reshape(shape) for leaf in (self.ids, self.mask, self.segments))
+    return Tokens(ids, mask, segments, noise)
 
 
 @flax.struct.dataclass
@@ -85,6 +93,7 @@ class MaskedQueries:
     mlm_targets_BxM: int32 original ids at these positions.
     mlm_weights_BxM: float32, 1 for a mask, 0 for padding.
     source_uid_B: int64 uid of the passage the query was cut from (the trivial passage); 0 if none.
+    query_buckets: Buckets in which `query` is computed; empty for full length.
   """
 
   query: Tokens
@@ -92,6 +101,7 @@ class MaskedQueries:
   mlm_targets_BxM: Array
   mlm_weights_BxM: Array
   source_uid_B: Array
+  query_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
 
   @property
   def unmasked(self) -> Tokens:
@@ -133,6 +143,25 @@ class RetrievedBatch:
 
 
 @flax.struct.dataclass
+class Pairs:
+  """Queries and their passages.
+
+  Attributes:
+    query: `Tokens` `[B, L]`.
+    passage: `Tokens` `[B, P]`.
+    uid_B: Unique ids of the passages; 0 if unknown.
+    query_buckets: Buckets in which `query` is computed; empty for full length.
+    passage_buckets: Buckets in which `passage` is computed; empty for full length.
+  """
+
+  query: Tokens
+  passage: Tokens
+  uid_B: Array
+  query_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
+  passage_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
+
+
+@flax.struct.dataclass
 class Questions:
   """A batch of questions.
 
@@ -161,6 +190,8 @@ class RetrievedQuestions:
     joint: `Tokens` `[B, K, T]`, `[CLS] x [SEP] body [SEP]`, read by the span reader.
     gold_BxKxTxW: bool, True where the span of the wordpieces t to t + w is an answer.
     passage: `Tokens` `[B, K, P]` to embed the K passages afresh; None with a frozen index.
+    passage_buckets: Buckets in which `passage` is computed; empty for full length.
+    joint_buckets: Buckets in which `joint` is computed; empty for full length.
   """
 
   query: Tokens
@@ -172,6 +203,8 @@ class RetrievedQuestions:
   joint: Tokens
   gold_BxKxTxW: Array
   passage: Tokens | None = None
+  passage_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
+  joint_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
 
   @property
   def valid_BxR(self) -> Array:

@@ -134,6 +134,13 @@ def on_mesh(mesh: Mesh | AbstractMesh, function: Callable) -> Callable:
   return traced
 
 
+def num_shares(num_rows: int) -> int:
+  """Returns over how many devices of the mesh of `on_mesh` so many rows of a batch are divided."""
+  mesh = jax.sharding.get_abstract_mesh()
+  size = 1 if mesh.empty else mesh.shape.get("data", 1)
+  return 1 if num_rows % size else size
+
+
 def is_of_tpus() -> bool:
   """Returns whether the mesh of `on_mesh` is one of TPUs."""
   device = jax.sharding.get_abstract_mesh().abstract_device

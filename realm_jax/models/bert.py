@@ -15,7 +15,7 @@ from absl import logging
 
 from realm_jax.devices import datatypes, partitioning
 from realm_jax.foundations import choices
-from realm_jax.models import fused_attention
+from realm_jax.models import dropout, fused_attention
 from realm_jax.models.products import activated_product, fastest_dtype, product, product_transposed
 
 _ACTIVATIONS = {
@@ -68,7 +68,7 @@ class BertConfig(choices.Checked):
 
   vocab_size: choices.Count = 30522
   hidden_size: choices.Count = 768
-  num_layers: Annotated[int, choices.Bounds(least=1, most=1000)] = 12
+  num_layers: choices.Count = 12
   num_heads: choices.Count = 12
   mlp_size: choices.Count = 3072
   max_length: choices.Count = 512
@@ -210,8 +210,10 @@ class SelfAttention(TypedModule):
   config: BertConfig
 
   @nn.compact
-  def __call__(self, some_FxQxD, all_FxLxD, mask_FxL, *, deterministic: bool):
+  def __call__(self, some_FxQxD, all_FxLxD, mask_FxL, words_Fx2):
     config = self.config
+    if words_Fx2 is not None:
+      words_Fx2 = dropout.of_use(words_Fx2, self.path)
     head_size = config.hidden_size // config.num_heads
     heads = functools.partial(
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
@@ -219,30 +221,30 @@ class SelfAttention(TypedModule):
     projections = [heads(name=name) for name in ("query", "key", "value")]
     # The fused kernel saves the memory of the logits, which are small for a few positions.
     if some_FxQxD is all_FxLxD and config.fuses_attention(mask_FxL.shape[1]):
-      context = self._fused(projections, all_FxLxD, mask_FxL, deterministic=deterministic)
+      context = self._fused(projections, all_FxLxD, mask_FxL, words_Fx2)
     else:
       inputs = some_FxQxD, all_FxLxD, all_FxLxD
       query, key, value = (project(rows) for project, rows in zip(projections, inputs, strict=True))
-      context = self._plain(query, key, value, mask_FxL, deterministic=deterministic)
+      context = self._plain(query, key, value, mask_FxL, words_Fx2)
     return Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")(context)
 
-  def _fused(self, projections, all_FxLxD, mask_FxL, *, deterministic: bool):
+  def _fused(self, projections, all_FxLxD, mask_FxL, words_Fx2):
     (num_sequences, length, width), num_heads = all_FxLxD.shape, self.config.num_heads
     kernels, biases = zip(*(project.weights((width,)) for project in projections), strict=True)
     dtype = self.config.compute_dtype
     packed_Fx3D = product(all_FxLxD.reshape(-1, width), fused_attention.packed(*kernels), dtype)
     bias_1x3D = fused_attention.packed(*(bias_HxG[None] for bias_HxG in biases))
-    rate = 0.0 if deterministic else self.config.attention_dropout_rate
-    words_FxHx2 = jnp.zeros((num_sequences, num_heads, 2), jnp.uint32)
-    if rate:
-      words_FxHx2 = jax.random.bits(self.make_rng("dropout"), words_FxHx2.shape, jnp.uint32)
+    rate, words_FxHx2 = 0.0, jnp.zeros((num_sequences, num_heads, 2), jnp.uint32)
+    if words_Fx2 is not None and self.config.attention_dropout_rate:
+      rate = self.config.attention_dropout_rate
+      words_FxHx2 = dropout.bits(words_Fx2, words_FxHx2.shape)
     packed_FxLx3D = packed_Fx3D.reshape(num_sequences, length, -1)
     context = fused_attention.fused_attention(
       packed_FxLx3D, bias_1x3D, mask_FxL, words_FxHx2, 1 - rate, dtype
     )
     return context.reshape(num_sequences, length, num_heads, -1)
 
-  def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, *, deterministic):
+  def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, words_Fx2):
     config = self.config
     # Heads come before positions, so that each head multiplies contiguous matrices.
     query_FxHxQxG = query_FxQxHxG.swapaxes(1, 2) * query_FxQxHxG.shape[-1] ** -0.5
@@ -256,15 +258,15 @@ class SelfAttention(TypedModule):
     logits_FxHxQxL = product_transposed(query_FxHxQxG, key_FxHxLxG, config.compute_dtype)
     highest_FxHxQx1 = jax.lax.stop_gradient(logits_FxHxQxL.max(axis=-1, keepdims=True))
     weights_FxHxQxL = jnp.exp(logits_FxHxQxL - highest_FxHxQx1).astype(config.compute_dtype)
-    drop = nn.Dropout(config.attention_dropout_rate, deterministic=deterministic)
-    if deterministic or not drop.rate:
+    if words_Fx2 is None or not config.attention_dropout_rate:
       # One product for both.
       value_FxHxLxG = jnp.concatenate([value_FxHxLxG, real_FxHxLx1.astype(value_FxHxLxG.dtype)], -1)
       sums = product(weights_FxHxQxL, value_FxHxLxG, config.compute_dtype)
       context_FxHxQxG, total_FxHxQx1 = sums[..., :-1], sums[..., -1:]
     else:
       total_FxHxQx1 = product(weights_FxHxQxL, real_FxHxLx1, config.compute_dtype)
-      context_FxHxQxG = product(drop(weights_FxHxQxL), value_FxHxLxG, config.compute_dtype)
+      kept_FxHxQxL = dropout.dropped(weights_FxHxQxL, words_Fx2, config.attention_dropout_rate)
+      context_FxHxQxG = product(kept_FxHxQxL, value_FxHxLxG, config.compute_dtype)
     # A sequence of nothing but padding has a total of 0.
     context_FxHxQxG /= jnp.where(total_FxHxQx1 > 0, total_FxHxQx1, 1)
     return context_FxHxQxG.astype(config.compute_dtype).swapaxes(1, 2)
@@ -286,44 +288,41 @@ class ResidualNorm(TypedModule):
   dropout_rate: float
 
   @nn.compact
-  def __call__(self, inputs: jax.Array, branch: jax.Array, key: jax.Array | None) -> jax.Array:
-    """Returns an array like both, `[..., D]`; without a key nothing is dropped."""
+  def __call__(
+    self, inputs: jax.Array, branch: jax.Array, words_Fx2: jax.Array | None
+  ) -> jax.Array:
+    """Returns an array like both, `[F, ..., D]`; without words nothing is dropped."""
 
     def param(name: str, init: nn.initializers.Initializer) -> jax.Array:
       of_axis = nn.with_logical_partitioning(init, ("embed",))
       return self.param(name, of_axis, inputs.shape[-1:]).reshape(*[1] * (inputs.ndim - 1), -1)
 
     scale, bias = param("scale", nn.initializers.ones), param("bias", nn.initializers.zeros)
-    return _normed_sum(self.epsilon, self.dropout_rate, (inputs, branch, scale, bias), key)
+    if words_Fx2 is not None:
+      words_Fx2 = dropout.of_use(words_Fx2, self.path)
+    return _normed_sum(self.epsilon, self.dropout_rate, (inputs, branch, scale, bias), words_Fx2)
 
 
-def _dropped(values: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
-  if key is None:
-    return values
-  is_kept = jax.random.bernoulli(key, 1 - rate, values.shape)
-  return jnp.where(is_kept, values / (1 - rate), 0)
-
-
-def _normed_sum_forward(epsilon, rate, arrays, key):
+def _normed_sum_forward(epsilon, rate, arrays, words_Fx2):
   inputs, branch, scale, bias = arrays
-  total = inputs + _dropped(branch, key, rate)
+  total = inputs + dropout.dropped(branch, words_Fx2, rate)
   wide = total.astype(jnp.promote_types(total.dtype, jnp.float32))
   mean = wide.mean(axis=-1, keepdims=True)
   inverse = jax.lax.rsqrt(jnp.square(wide - mean).mean(axis=-1, keepdims=True) + epsilon)
   normed = (wide - mean) * (inverse * scale) + bias
-  return normed.astype(total.dtype), (total, mean, inverse, scale, key)
+  return normed.astype(total.dtype), (total, mean, inverse, scale, words_Fx2)
 
 
 def _normed_sum_gradients(epsilon, rate, kept, slope):
   del epsilon
-  total, mean, inverse, scale, key = kept
+  total, mean, inverse, scale, words_Fx2 = kept
   slope = slope.astype(mean.dtype)
   normed = (total.astype(mean.dtype) - mean) * inverse
   scaled = slope * scale
   along = scaled.mean(axis=-1, keepdims=True)
   across = (scaled * normed).mean(axis=-1, keepdims=True)
   of_total = (inverse * (scaled - along - normed * across)).astype(total.dtype)
-  of_branch = _dropped(of_total, key, rate)
+  of_branch = dropout.dropped(of_total, words_Fx2, rate)
   rows = tuple(range(total.ndim - 1))
   of_scale, of_bias = (
     x.sum(rows, keepdims=True).astype(scale.dtype) for x in (slope * normed, slope)
@@ -343,25 +342,30 @@ class Layer(TypedModule):
   config: BertConfig
 
   @nn.compact
-  def __call__(self, hidden_FxLxD, mask_FxL, positions_FxQ, deterministic: bool):
+  def __call__(self, hidden_FxLxD, mask_FxL, positions_FxQ, words_Fx2):
     config = self.config
-    drop = nn.Dropout(config.dropout_rate)
 
     def added(name: str, inputs: jax.Array, branch: jax.Array) -> jax.Array:
-      norm = ResidualNorm(config.layer_norm_epsilon, drop.rate, name=name)
-      is_drawn = drop.rate and not deterministic
-      return norm(inputs, branch, drop.make_rng("dropout") if is_drawn else None)
+      norm = ResidualNorm(config.layer_norm_epsilon, config.dropout_rate, name=name)
+      return norm(inputs, branch, words_Fx2)
 
     some_FxQxD = hidden_FxLxD
     if positions_FxQ is not None:
       some_FxQxD = jnp.take_along_axis(hidden_FxLxD, positions_FxQ[..., None], axis=1)
     attention = SelfAttention(config, name="attention")
-    branch = attention(some_FxQxD, hidden_FxLxD, mask_FxL, deterministic=deterministic)
+    branch = attention(some_FxQxD, hidden_FxLxD, mask_FxL, words_Fx2)
     some_FxQxD = added("attention_norm", some_FxQxD, branch)
 
     branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_FxQxD)
     output = Dense(config, (config.hidden_size,), ("mlp", "embed"), activated=True, name="mlp_out")
     return added("mlp_norm", some_FxQxD, output(branch))
+
+
+def noise(module: nn.Module, tokens: datatypes.Tokens) -> jax.Array:
+  """Returns the noise `[F, 2]` of sequences `[F, L]`."""
+  if tokens.noise is not None:
+    return tokens.noise
+  return dropout.words(module.make_rng("dropout"), tokens.shape[:-1])
 
 
 class BertEncoder(TypedModule):
@@ -388,8 +392,7 @@ class BertEncoder(TypedModule):
       (config.num_segments, config.hidden_size),
     )
     self.embedding_norm = layer_norm(epsilon=config.layer_norm_epsilon, axis="embed")
-    self.dropout = nn.Dropout(config.dropout_rate)
-    layer = nn.remat(Layer, static_argnums=(4,)) if config.remat else Layer
+    layer = nn.remat(Layer) if config.remat else Layer
     self.layers = [layer(config) for _ in range(config.num_layers)]
 
   def __call__(
@@ -399,7 +402,8 @@ class BertEncoder(TypedModule):
 
     Args:
       tokens: Sequences of any length up to `config.max_length`.
-      deterministic: Disables dropout, which otherwise draws from the "dropout" key.
+      deterministic: Disables dropout, which otherwise draws from the tokens' noise or, if they have
+        none, from the "dropout" key.
       positions_FxQ: Positions to return; the last layer computes no others.
 
     Returns:
@@ -420,10 +424,15 @@ class BertEncoder(TypedModule):
         "sequences or raise max_length"
       )
     hidden_FxLxD = self.embedding_norm(self.embedded(tokens)).astype(config.compute_dtype)
-    hidden_FxLxD = self.dropout(hidden_FxLxD, deterministic=deterministic)
+    words_Fx2 = None
+    if not deterministic and (config.dropout_rate or config.attention_dropout_rate):
+      words_Fx2 = noise(self, tokens)
+      hidden_FxLxD = dropout.dropped(
+        hidden_FxLxD, dropout.of_use(words_Fx2, self.path), config.dropout_rate
+      )
     for layer in self.layers[:-1]:
-      hidden_FxLxD = layer(hidden_FxLxD, tokens.mask, None, deterministic)
-    last = self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, deterministic)
+      hidden_FxLxD = layer(hidden_FxLxD, tokens.mask, None, words_Fx2)
+    last = self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, words_Fx2)
     return hidden_FxLxD, last
 
   def embedded(self, tokens: datatypes.Tokens) -> jax.Array:

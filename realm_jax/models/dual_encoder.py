@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 from realm_jax.foundations import choices
-from realm_jax.models import bert
+from realm_jax.models import bert, dropout
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import Encoder, EncoderConfig
 from realm_jax.text.wordpieces import WordPieces
@@ -123,7 +123,6 @@ class Tower(TypedModule):
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("projection",)),
       )
       self.projection_norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="projection")
-    self.dropout = nn.Dropout(config.projection_dropout_rate)
 
   def __call__(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     """Returns float32 embeddings `[F, E]` of `Tokens` `[F, L]`."""
@@ -136,7 +135,10 @@ class Tower(TypedModule):
       # The mean over an empty slot is zero, where the norm has no gradient.
       square_Fx1 = jnp.sum(embedding_FxE**2, axis=1, keepdims=True)
       embedding_FxE = embedding_FxE * jax.lax.rsqrt(jnp.maximum(square_Fx1, _SHORTEST**2))
-    return self.dropout(embedding_FxE, deterministic=deterministic)
+    rate = self.config.projection_dropout_rate
+    if deterministic or not rate:
+      return embedding_FxE
+    return dropout.dropped(embedding_FxE, dropout.of_use(bert.noise(self, tokens), self.path), rate)
 
   def _pooled(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     wide = bert.wide_dtype(self.config.bert)
@@ -188,4 +190,5 @@ def _prompted(tokens: datatypes.Tokens, prompt: Sequence[int]) -> datatypes.Toke
     ids=insert(tokens.ids, jnp.where(filled_Fx1, jnp.array(prompt), 0)),
     mask=insert(tokens.mask, filled_Fx1),
     segments=insert(tokens.segments, jnp.zeros((1, 1))),
+    noise=tokens.noise,
   )

@@ -9,7 +9,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -19,41 +19,11 @@ import numpy as np
 from realm_jax.devices import datatypes, partitioning
 from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig, TypedModule
+from realm_jax.models.lengths import in_buckets
 from realm_jax.text.wordpieces import WordPieces
 
 # The fastest of 576 to 9,216 with a BERT of width 384 on cores with 2 MiB of cache each.
 _CACHED_WORDPIECES = 1152
-
-Encoded = TypeVar("Encoded")
-
-
-def in_buckets(
-  encode: Callable[..., Encoded],
-  tokens_FxL: datatypes.Tokens,
-  *others: jax.Array,
-  buckets: datatypes.Buckets,
-) -> Encoded:
-  """Returns `encode(tokens_FxL, *others)`, computed bucket by bucket.
-
-  Args:
-    encode: Maps F sequences of any length, and their rows of `others`, to F rows, in
-      one array or several.
-    tokens_FxL: The sequences, padded at the end.
-    *others: Further arrays of F rows.
-    buckets: Rows and length of each bucket, F rows in total. The sequences, sorted by length, must
-      fit. Empty computes all at full length.
-  """
-  if not buckets:
-    return encode(tokens_FxL, *others)
-  order_F = jnp.argsort(jnp.sum(tokens_FxL.mask, axis=1))
-  encoded, first = [], 0
-  for rows, length in buckets:
-    taken = order_F[first : first + rows]
-    encoded.append(encode(tokens_FxL[taken, :length], *(array[taken] for array in others)))
-    first += rows
-  back_F = jnp.argsort(order_F)
-  return jax.tree.map(lambda *parts: jnp.concatenate(parts)[back_F], *encoded)
-
 
 Side = Literal["query", "passage"]
 
@@ -139,17 +109,14 @@ class Encoder(TypedModule):
     raise NotImplementedError
 
   def encode_pairs(
-    self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
+    self, pairs: datatypes.Pairs, *, deterministic: bool
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns the float32 embeddings `[B, E]` and `[F, E]` of queries and passages.
-
-    Args:
-      query: `Tokens` `[B, L]`.
-      passage: `Tokens` `[F, P]`.
-    """
+    """Returns the float32 embeddings `[B, E]` of queries, and those of their passages."""
+    of_query = functools.partial(self.encode_query, deterministic=deterministic)
+    of_passage = functools.partial(self.encode_passage, deterministic=deterministic)
     return (
-      self.encode_query(query, deterministic=deterministic),
-      self.encode_passage(passage, deterministic=deterministic),
+      in_buckets(of_query, pairs.query, buckets=pairs.query_buckets),
+      in_buckets(of_passage, pairs.passage, buckets=pairs.passage_buckets),
     )
 
   def __call__(
@@ -180,7 +147,7 @@ class Encoder(TypedModule):
 
     Args:
       passage: Their passages; slot 0 holds the null passage, which is embedded only once.
-      buckets: Buckets in which the other passages are embedded; see `in_buckets`.
+      buckets: Groups in which the other passages are embedded; see `in_buckets`.
     """
     num_queries, num_passages, passage_length = passage.shape
     embed = functools.partial(self.encode_passage, deterministic=deterministic)

@@ -7,7 +7,7 @@ product over all lanes of a group is that of one head if a factor is zero in the
 others. So nothing is transposed, padded or copied in memory.
 
 Dropout of the probabilities is a hash of the position and of two words per sequence and head, so
-its masks are the same forwards, backwards and on every mesh.
+its masks are the same forwards, backwards, on every mesh and at every padded length.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ def kept(words_FxHx2: jax.Array, *, length: int, keep: float) -> jax.Array:
 
 def _is_kept(first, second, *, shape: tuple[int, ...], keep: float) -> jax.Array:
   row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, len(shape) - i) for i in (2, 1))
-  x = (row * jnp.uint32(shape[-1]) + column) ^ first
+  x = (row * jnp.uint32(LONGEST) + column) ^ first
   x = (x ^ (x >> 16)) * jnp.uint32(0x21F0AAAD)
   x = (x ^ (x >> 15)) * jnp.uint32(0xD35A2D97)
   bits = (x ^ (x >> 15) ^ second) >> 8

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from realm_jax.devices.datatypes import Buckets, Tokens
 from realm_jax.models import bert
 from realm_jax.models.bert import TypedModule
-from realm_jax.models.encoder import in_buckets
+from realm_jax.models.lengths import in_buckets
 
 _REACH = 4  # words on each side
 _NOWHERE = -1e9  # score of what is no word of the passage

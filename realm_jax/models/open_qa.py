@@ -7,6 +7,7 @@ section 4.2).
 """
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 import flax.struct
@@ -18,6 +19,7 @@ from realm_jax.foundations import choices
 from realm_jax.models import bert
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import EncoderConfig
+from realm_jax.models.lengths import in_buckets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,32 +49,43 @@ class SpanReader(TypedModule):
   config: SpanReaderConfig
 
   @nn.compact
-  def __call__(self, joint: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
+  def __call__(
+    self, joint: datatypes.Tokens, *, deterministic: bool, buckets: datatypes.Buckets = ()
+  ) -> jax.Array:
     """Returns float32 `logits_FxTxW` of joint inputs `Tokens` `[F, T]`.
 
     Entry `[f, t, w]` is the span of wordpieces t to t + w; spans not entirely in the passage have
     the lowest float32. The last token of segment 1 is the `[SEP]` that ends the passage.
     """
     config = self.config
-    hidden_FxTxD = bert.BertEncoder(config.bert, name="bert")(joint, deterministic=deterministic)
-    inside_FxT = passage_wordpieces(joint)
     lowest, wide = jnp.finfo(jnp.float32).min, bert.wide_dtype(config.bert)
+    num_positions = joint.shape[-1]
+    num_widths = min(config.max_span_width, num_positions)
+    encoder = bert.BertEncoder(config.bert, name="bert")
     if size := config.span_hidden_size:
       dense = bert.Dense(config.bert, (2 * size,), ("embed", "mlp"), name="span_dense")
-      parts_FxTx2U = dense(hidden_FxTxD)
       norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="mlp", name="span_norm")
       score = bert.Dense(config.bert, (1,), ("mlp", "projection"), name="span_score")
     else:
       dense = bert.Dense(config.bert, (2,), ("embed", "projection"), name="span_score")
-      parts_FxTx2U = dense(hidden_FxTxD).astype(wide)
-    starts_FxTxU, ends_FxTxU = jnp.split(parts_FxTx2U, 2, axis=-1)
-    logits = []
-    for width in range(min(config.max_span_width, joint.shape[-1])):
-      rows_FxTxU = starts_FxTxU + _shifted(ends_FxTxU, width)
-      rows_FxTx1 = score(norm(jax.nn.relu(rows_FxTxU))) if size else rows_FxTxU
-      valid_FxT = inside_FxT & _shifted(inside_FxT, width)
-      logits.append(jnp.where(valid_FxT, rows_FxTx1[..., 0].astype(wide), lowest))
-    return jnp.stack(logits, axis=-1)
+
+    def scored(tokens: datatypes.Tokens) -> jax.Array:
+      parts_FxLx2U = dense(encoder(tokens, deterministic=deterministic))
+      if not size:
+        parts_FxLx2U = parts_FxLx2U.astype(wide)
+      starts_FxLxU, ends_FxLxU = jnp.split(parts_FxLx2U, 2, axis=-1)
+      inside_FxL = passage_wordpieces(tokens)
+      logits = []
+      for width in range(num_widths):
+        rows_FxLxU = starts_FxLxU + _shifted(ends_FxLxU, width)
+        rows_FxLx1 = score(norm(jax.nn.relu(rows_FxLxU))) if size else rows_FxLxU
+        valid_FxL = inside_FxL & _shifted(inside_FxL, width)
+        logits.append(jnp.where(valid_FxL, rows_FxLx1[..., 0].astype(wide), lowest))
+      missing = num_positions - tokens.shape[-1]
+      logits_FxLxW = jnp.stack(logits, axis=-1)
+      return jnp.pad(logits_FxLxW, ((0, 0), (0, missing), (0, 0)), constant_values=lowest)
+
+    return in_buckets(scored, joint, buckets=buckets)
 
 
 def passage_wordpieces(joint: datatypes.Tokens) -> jax.Array:
@@ -121,16 +134,19 @@ class OpenQaModel(TypedModule):
     query_BxE = self.dual_encoder.encode_query(batch.query, deterministic=deterministic)
     embeddings_BxRxE = batch.embeddings_BxRxE.astype(query_BxE.dtype)
     if batch.passage is not None:
-      fresh_FxE = self.dual_encoder.encode_passage(
+      fresh_FxE = in_buckets(
+        functools.partial(self.dual_encoder.encode_passage, deterministic=deterministic),
         batch.passage.reshape(num_queries * num_read, batch.passage.shape[-1]),
-        deterministic=deterministic,
+        buckets=batch.passage_buckets,
       )
       embeddings_BxRxE = jnp.concatenate(
         [fresh_FxE.reshape(num_queries, num_read, -1), embeddings_BxRxE[:, num_read:]], axis=1
       )
     scores_BxR = jnp.einsum("BE,BRE->BR", query_BxE, embeddings_BxRxE)
     logits_FxTxW = self.span_reader(
-      batch.joint.reshape(num_queries * num_read, joint_length), deterministic=deterministic
+      batch.joint.reshape(num_queries * num_read, joint_length),
+      deterministic=deterministic,
+      buckets=batch.joint_buckets,
     )
     return OpenQaOutputs(
       scores_BxR=scores_BxR / self.dual_encoder_config.temperature,

@@ -87,7 +87,7 @@ class RealmPretrainingModel(TypedModule):
     )
 
   def encode_pairs(
-    self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
+    self, pairs: datatypes.Pairs, *, deterministic: bool
   ) -> tuple[jax.Array, jax.Array]:
     """Returns embeddings; see `Encoder.encode_pairs`."""
-    return self.dual_encoder.encode_pairs(query, passage, deterministic=deterministic)
+    return self.dual_encoder.encode_pairs(pairs, deterministic=deterministic)

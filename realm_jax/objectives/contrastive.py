@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.data import batches
-from realm_jax.devices.datatypes import Array, Mean
+from realm_jax.devices.datatypes import Lengths, Mean, Pairs
 from realm_jax.foundations import choices
+from realm_jax.models import lengths
 from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 _UNIT_LENGTH_SCALE = 20.0
@@ -41,29 +42,32 @@ class Contrastive(Objective):
     if scale is None:
       scale = _UNIT_LENGTH_SCALE if model.is_unit_length else 1.0
 
-    def outputs(params, pairs, key) -> tuple[Any, Any]:
-      return model.apply(
-        {"params": params},
-        batches.tokens(pairs["query"]),
-        batches.tokens(pairs["passage"], pairs["passage_segments"]),
-        method="encode_pairs",
-        **dropout_keywords(key),
-      )
+    def outputs(params, pairs: Pairs, key) -> tuple[Any, Any]:
+      return model.apply({"params": params}, pairs, method="encode_pairs", **dropout_keywords(key))
 
-    def score(encoded: tuple[Any, Any], pairs) -> Metrics:
+    def score(encoded: tuple[Any, Any], pairs: Pairs) -> Metrics:
       scores_BxB = scale * jnp.einsum("BE,FE->BF", *encoded)
-      real_B = (pairs["passage"] != 0).any(axis=1)
-      uid_B = pairs["passage_uid"][:, 0] if "passage_uid" in pairs else jnp.zeros_like(real_B, int)
-      return grouped(contrastive(scores_BxB, compared_passages(real_B, uid_B)), "loss")
+      real_B = pairs.passage.mask.any(axis=1)
+      return grouped(contrastive(scores_BxB, compared_passages(real_B, pairs.uid_B)), "loss")
 
-    return Loss(outputs, score, compares_rows=True, rows=_pairs)
+    return Loss(outputs, score, compares_rows=True, rows=_pairs, ways=_ways)
 
 
-def _pairs(batch) -> Mapping[str, Array]:
+def _ways(pairs: Pairs, of_corpus: Lengths) -> lengths.Ways:
+  return lengths.ways(
+    pairs,
+    passage=lengths.Sequences(pairs.passage, of_corpus),
+    query=lengths.Sequences(pairs.query, lengths.of_queries(of_corpus, pairs.query.shape[-1])),
+  )
+
+
+def _pairs(batch) -> Pairs:
   pairs = batch if isinstance(batch, Mapping) else batch.pairs
   if pairs is None:
     raise ValueError("a Contrastive term, but the batches have no pairs; pair their source")
-  return pairs
+  passage = batches.tokens(pairs["passage"], pairs["passage_segments"])
+  uid_B = pairs["passage_uid"][:, 0] if "passage_uid" in pairs else jnp.zeros(len(passage.ids), int)
+  return Pairs(query=batches.tokens(pairs["query"]), passage=passage, uid_B=uid_B)
 
 
 def contrastive(scores_BxB: jax.Array, compared_BxB: jax.Array) -> dict[str, Mean]:

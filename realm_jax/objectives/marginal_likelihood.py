@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import Mean
 from realm_jax.foundations import choices
+from realm_jax.models import lengths
 from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 Marginalization = Literal["span", "token"]
@@ -51,7 +52,18 @@ class MarginalLikelihood(Objective):
     def rows(batch: datatypes.RetrievedBatch) -> datatypes.RetrievedBatch:
       return dataclasses.replace(batch, pairs=None)
 
-    return Loss(outputs, score, rows=rows)
+    return Loss(outputs, score, rows=rows, ways=_ways)
+
+
+def _ways(batch: datatypes.RetrievedBatch, of_corpus: datatypes.Lengths) -> lengths.Ways:
+  query_length = batch.queries.query.shape[-1]
+  return lengths.ways(
+    batch,
+    passage=lengths.Sequences(batch.passage[:, 1:], of_corpus),
+    joint=lengths.Sequences(
+      batch.joint, lengths.after_queries(of_corpus, query_length), null_length=query_length + 1
+    ),
+  )
 
 
 def marginal_log_likelihood(

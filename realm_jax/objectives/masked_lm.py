@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.data import batches
-from realm_jax.devices.datatypes import Mean
+from realm_jax.devices.datatypes import Lengths, MaskedQueries, Mean
+from realm_jax.models import lengths
 from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_keywords, grouped
 
 
@@ -18,15 +19,19 @@ class MaskedLm(Objective):
   def build(self, model: Any) -> Loss:
     """Returns the objective of a `KnowledgeAugmentedEncoder`."""
 
-    def outputs(params, batch, key) -> jax.Array:
-      query = batches.tokens(batch["query"])
-      return model.apply({"params": params}, query, batch["mlm_positions"], **dropout_keywords(key))
+    def outputs(params, texts: MaskedQueries, key) -> jax.Array:
+      inputs = texts.query, texts.mlm_positions_BxM
+      buckets = texts.query_buckets
+      return model.apply({"params": params}, *inputs, buckets=buckets, **dropout_keywords(key))
 
-    def score(logits_BxMxV, batch) -> Metrics:
-      metrics = masked_lm(logits_BxMxV, batch["mlm_targets"], batch["mlm_weights"])
+    def score(logits_BxMxV, texts: MaskedQueries) -> Metrics:
+      metrics = masked_lm(logits_BxMxV, texts.mlm_targets_BxM, texts.mlm_weights_BxM)
       return grouped(metrics, "loss")
 
-    return Loss(outputs, score)
+    def ways(texts: MaskedQueries, of_corpus: Lengths) -> lengths.Ways:
+      return lengths.ways(texts, query=lengths.Sequences(texts.query, of_corpus))
+
+    return Loss(outputs, score, rows=batches.masked_queries, ways=ways)
 
 
 def masked_lm(

@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from realm_jax.devices.datatypes import Mean
+from realm_jax.devices.datatypes import Lengths, Mean
 from realm_jax.foundations import choices
-from realm_jax.models import dropout_keys
+from realm_jax.models import dropout, lengths
 
 LOSS = "loss/total"
 Metrics = dict[str, Mean]
@@ -89,25 +89,41 @@ class Loss:
 
   Attributes:
     outputs: `(params, rows, dropout key) -> tree` of float arrays; each row depends only
-      on the same input row. A key of None disables dropout.
+      on the same input row. A key of None disables dropout; the `Tokens` among the rows have noise
+      of the key.
     score: `(outputs, rows) -> metrics`; the one named `LOSS` is minimised. Its count must not
       depend on the parameters.
     compares_rows: Whether a row's score depends on other rows. If not, the metrics of two halves of
       a batch add up to those of the whole.
     rows: Returns its rows of a batch.
+    ways: `(rows, lengths) -> [(whether they fit, rows)]`: ways to compute the same, cheapest first,
+      of which the last always fits.
+    lengths: Those of the corpus's passages, from which the ways follow; empty if unknown.
   """
 
   outputs: Callable[[dict, Any, jax.Array | None], Any]
   score: Callable[[Any, Any], Metrics]
   compares_rows: bool = False
   rows: Callable[[Any], Any] = lambda batch: batch
+  ways: Callable[[Any, Lengths], Sequence[tuple[jax.Array, Any]]] = lambda rows, lengths: [
+    (jnp.array(True), rows)
+  ]
+  lengths: Lengths = ()
 
   def metrics(self, params: dict, batch, *, parts: int = 1) -> Metrics:
     """Returns metrics without dropout; only rows that are not compared are computed in parts."""
     rows = self.rows(batch)
+
+    def scored(part) -> Metrics:
+      return self._in_cheapest_way(lambda rows: self._scored(params, rows, None), part)
+
     if parts == 1 or self.compares_rows:
-      return self._scored(params, rows, None)
-    return _summed(lambda part: self._scored(params, part, None), _cut_rows(rows, parts))
+      return scored(rows)
+    return _summed(scored, _cut(lengths.balanced(rows, parts=parts), parts))
+
+  def of_lengths(self, of_corpus: Lengths) -> "Loss":
+    """Returns the same objective for passages of a corpus, by their lengths."""
+    return dataclasses.replace(self, lengths=of_corpus)
 
   def of_params(self, change: Callable[[dict], dict]) -> "Loss":
     """Returns the same objective of changed parameters."""
@@ -122,16 +138,30 @@ class Loss:
       ValueError: If the batch cannot be split into this many equal parts.
     """
     rows = self.rows(batch)
+    if key is not None:
+      rows = dropout.with_noise(rows, key)
+    if parts > 1:
+      rows = lengths.balanced(rows, parts=parts)
+
+    def gradients(part) -> tuple[dict, Metrics]:
+      of_params = jax.grad(self._total_and_metrics, has_aux=True)
+      return self._in_cheapest_way(lambda rows: of_params(params, rows, key), part)
+
     if parts == 1:
-      sums, metrics = jax.grad(self._total_and_metrics, has_aux=True)(params, rows, key)
+      sums, metrics = gradients(rows)
     elif self.compares_rows:
       sums, metrics = self._through_cached_outputs(params, rows, key, parts)
     else:
-      gradients = jax.grad(self._total_and_metrics, has_aux=True)
-      sums, metrics = _summed(lambda part: gradients(params, *part), _cut(rows, key, parts))
+      sums, metrics = _summed(gradients, _cut(rows, parts))
     count = metrics[LOSS].count
     scale = 1.0 / jnp.where(count > 0, count, 1.0)
     return jax.tree.map(lambda leaf: leaf * scale, sums), metrics
+
+  def _in_cheapest_way(self, compute: Callable[[Any], Any], rows) -> Any:
+    fits, ways = zip(*self.ways(rows, self.lengths), strict=True)
+    branches = [lambda way=way: compute(way) for way in ways]
+    # All devices take the same branch: whether rows fit is one number of all of them.
+    return jax.lax.switch(jnp.argmax(jnp.stack(fits)), branches)
 
   def _scored(self, params, rows, key) -> Metrics:
     return self.score(self.outputs(params, rows, key), rows)
@@ -149,12 +179,18 @@ class Loss:
       outputs = self.outputs(params, rows, key)
       return sum(map(jnp.vdot, jax.tree.leaves(outputs), jax.tree.leaves(cotangents)))
 
-    cut = _cut(batch, key, parts)
-    outputs = _join(jax.lax.map(lambda part: self.outputs(params, *part), cut))
+    def outputs_of(part):
+      return self._in_cheapest_way(lambda rows: self.outputs(params, rows, key), part)
+
+    def gradients_of(part):
+      rows, cotangents = part
+      of_params = jax.grad(projected)
+      return self._in_cheapest_way(lambda rows: of_params(params, rows, key, cotangents), rows)
+
+    cut = _cut(batch, parts)
+    outputs = _join(jax.lax.map(outputs_of, cut))
     cotangents, metrics = jax.grad(total_and_metrics, has_aux=True)(outputs)
-    cotangents = _cut_rows(cotangents, parts)
-    sums = _summed(lambda part: jax.grad(projected)(params, *part), (*cut, cotangents))
-    return sums, metrics
+    return _summed(gradients_of, (cut, _cut(cotangents, parts))), metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +201,12 @@ class LossSum:
   """
 
   terms: tuple[tuple[float, str, "Minimised"], ...]
+
+  def of_lengths(self, of_corpus: Lengths) -> "LossSum":
+    """Returns the same objective for passages of a corpus, by their lengths."""
+    return LossSum(
+      tuple((weight, name, of.of_lengths(of_corpus)) for weight, name, of in self.terms)
+    )
 
   def of_params(self, change: Callable[[dict], dict]) -> "LossSum":
     """Returns the same objective of changed parameters."""
@@ -215,15 +257,7 @@ def grouped(metrics: Mapping[str, Mean], group: str, *, loss: Sequence[str] = ()
   }
 
 
-def _cut(batch, key: jax.Array, parts: int):
-  """Returns the rows of all parts, and a key for each that keeps every row's dropout."""
-  rows = _cut_rows(batch, parts)
-  part_size = jax.tree.leaves(rows)[0].shape[1]
-  keys = jax.vmap(lambda i: dropout_keys.of_part(key, i, parts=parts, rows=part_size))
-  return rows, keys(jnp.arange(parts))
-
-
-def _cut_rows(tree, parts: int):
+def _cut(tree, parts: int):
   def cut(leaf):
     if leaf.shape[0] % parts:
       raise ValueError(
@@ -237,7 +271,7 @@ def _cut_rows(tree, parts: int):
 
 
 def _join(tree):
-  """Undoes `_cut_rows`."""
+  """Undoes `_cut`."""
   return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:]), tree)
 
 

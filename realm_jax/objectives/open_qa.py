@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import Array, Mean
+from realm_jax.models import lengths
 from realm_jax.objectives.objective import LOSS, Loss, Metrics, Objective, dropout_keywords
 
 _LOWEST = jnp.finfo(jnp.float32).min
@@ -43,7 +44,15 @@ class OpenQa(Objective):
     def score(found: tuple[Array, Array], batch: datatypes.RetrievedQuestions) -> Metrics:
       return {_LOGGED[name]: mean for name, mean in open_qa(*found, batch).items()}
 
-    return Loss(outputs, score)
+    return Loss(outputs, score, ways=_ways)
+
+
+def _ways(batch: datatypes.RetrievedQuestions, of_corpus: datatypes.Lengths) -> lengths.Ways:
+  with_question = lengths.after_queries(of_corpus, batch.query.shape[-1])
+  sequences = {"joint": lengths.Sequences(batch.joint, with_question)}
+  if batch.passage is not None:
+    sequences["passage"] = lengths.Sequences(batch.passage, of_corpus)
+  return lengths.ways(batch, **sequences)
 
 
 def open_qa(

@@ -9,13 +9,11 @@ from typing import Annotated, Literal
 
 import jax
 import numpy as np
-from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices.datatypes import (
   MISSING_PASSAGE_ID,
   NULL_PASSAGE_ID,
-  Buckets,
   MaskedQueries,
   RetrievedBatch,
   SearchResults,
@@ -28,47 +26,6 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.posterior import Posterior
-
-_BUCKETS = 4
-_EXTRA = (0.05, 0.15, 0.3)  # added to the quantile of the lengths that a bucket holds
-_STEP = 16  # lengths are rounded up to a multiple of this
-
-
-def plans(
-  lengths_F: np.ndarray, *, num_rows: int, longest: int, shortest: Buckets = ()
-) -> tuple[Buckets, ...]:
-  """Returns the plans, cheapest first.
-
-  Args:
-    lengths_F: Lengths of the corpus's sequences.
-    num_rows: Sequences of a batch, excluding those in `shortest`.
-    longest: Length to which the batch is padded.
-    shortest: A bucket of known size for sequences without a passage.
-  """
-
-  def rounded(length: float) -> int:
-    return min(int(-(-length // _STEP) * _STEP), longest)
-
-  edges = np.linspace(0, num_rows, _BUCKETS + 1).astype(int)
-  first = [(rows, rounded(length)) for rows, length in shortest]
-  found = []
-  for extra in _EXTRA:
-    shares = np.minimum(np.arange(1, _BUCKETS + 1) / _BUCKETS + extra, 1.0)
-    tops = [rounded(top) for top in np.quantile(np.minimum(lengths_F, longest), shares)]
-    buckets = [(int(rows), top) for rows, top in zip(np.diff(edges), tops, strict=True) if rows]
-    found.append((*first, *buckets))
-  return tuple(dict.fromkeys(found))
-
-
-def choose(known: tuple[Buckets, ...], lengths_F: np.ndarray) -> Buckets:
-  """Returns the first plan that fits sequences of these lengths; empty for full length."""
-  sorted_F = np.sort(lengths_F)
-  for buckets in known:
-    lasts = np.cumsum([rows for rows, _ in buckets]) - 1
-    if (sorted_F[lasts] <= [length for _, length in buckets]).all():
-      return buckets
-  return ()
-
 
 _EXTRA_PASSAGES = 3  # a sentence occurs in two overlapping passages, and in some that quote it
 
@@ -88,8 +45,6 @@ class RetrievalConfig(choices.Checked):
       contain its sentence. It teaches a new reader to copy; and if the sources are passages that
       answer the query in other words (`realm prepare_examples --read_with=found`), it also
       teaches a retriever to find them.
-    padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
-      length (on one device only).
     posterior: What proposes some of the passages in training, where the masked words are known;
       None reads only what the masked query finds. Checkpoints do not keep it.
   """
@@ -99,7 +54,6 @@ class RetrievalConfig(choices.Checked):
   joint_length: choices.PassageLength = 384
   null_passage: Literal["keep", "mask"] = "keep"
   trivial_passage: Literal["drop", "allow", "first"] = "drop"
-  padding: Literal["longest", "buckets"] = "longest"
   posterior: Posterior | None = None
 
   def __post_init__(self):
@@ -134,7 +88,6 @@ class Retriever(PassageFinder):
   config: RetrievalConfig
 
   def __post_init__(self):
-    self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
     posterior = self.config.posterior
     self._search_unmasked = None if posterior is None else posterior.open(self.store)
     # Candidates beyond those to be read, in case some are trivial.
@@ -205,16 +158,7 @@ class Retriever(PassageFinder):
     )
     if self.config.null_passage == "mask":
       batch = without_null(batch)
-    if self.config.padding == "longest":
-      return batch
-    num_queries, query_length = queries.query.shape
-    without_passage = ((num_queries, query_length + 1),)
-    return dataclasses.replace(
-      batch,
-      passage_buckets=self._buckets(batch.passage[:, 1:]),
-      # Queries fill about half of their length.
-      joint_buckets=self._buckets(batch.joint, added=query_length // 2, shortest=without_passage),
-    )
+    return batch
 
   def _with_own_first(
     self, queries: MaskedQueries, found: SearchResults, *, score_B: np.ndarray
@@ -226,18 +170,6 @@ class Retriever(PassageFinder):
       values_BxK[moved_B, 2:] = values_BxK[moved_B, 1:-1]
     ids_BxK[moved_B, 1], scores_BxK[moved_B, 1] = own_B[moved_B], score_B[moved_B]
     return SearchResults(ids_BxK, scores_BxK), float(np.mean(own_B >= 0))
-
-  def _buckets(self, tokens: Tokens, *, added: int = 0, shortest: Buckets = ()) -> Buckets:
-    if tokens.shape not in self._plans:
-      num_queries, num_passages, longest = tokens.shape
-      self._plans[tokens.shape] = plans(
-        self.store.lengths() + added,
-        num_rows=num_queries * num_passages - sum(rows for rows, _ in shortest),
-        longest=longest,
-        shortest=shortest,
-      )
-      logging.info("shapes of %s: %s", tokens.shape, self._plans[tokens.shape])
-    return choose(self._plans[tokens.shape], tokens.mask.sum(axis=-1).reshape(-1))
 
   def in_flight(self, batch: RetrievedBatch) -> dict:
     queries = batch.queries

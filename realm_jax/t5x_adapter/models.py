@@ -24,7 +24,6 @@ from realm_jax.answering import reading
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.devices.datatypes import Array, RetrievedBatch
-from realm_jax.models import dropout_keys
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.objectives.marginal_likelihood import (
@@ -102,7 +101,7 @@ class PretrainingModel(models.BaseModel):
     self.description.check_sizes(self.store.vocabulary)
     self.retrieval = retrieval
     self.module = training.model.make()
-    self.objective = objective.build(self.module)
+    self.objective = objective.build(self.module).of_lengths(self.store.length_quantiles())
     self.accumulate_steps = accumulate_steps
     self._marginalize: Marginalization = objective.marginalize
 
@@ -113,7 +112,7 @@ class PretrainingModel(models.BaseModel):
       metrics = self.objective.metrics(params, rows)
       loss = metrics[LOSS].value
     else:
-      loss, metrics = self._loss(params, rows, dropout_keys.of_any(dropout_rng))
+      loss, metrics = self._loss(params, rows, dropout_rng)
     batch_size = next(iter(batch.values())).shape[0]
     return loss, {
       **{name: _average(total=mean.total, count=mean.count) for name, mean in metrics.items()},

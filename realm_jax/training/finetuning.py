@@ -10,6 +10,7 @@ from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionMode
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import answers_digest, read_questions, sampled, texts_digest
+from realm_jax.devices.datatypes import Lengths
 from realm_jax.evaluation.open_qa import OpenQuestions, score_names
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
 from realm_jax.foundations import choices
@@ -178,8 +179,8 @@ class Finetuning(TrainingConfig):
       corpus_fingerprint=store.fingerprint,
     )
 
-  def program(self, model: OpenQaModel) -> TrainProgram:
-    """Returns the train step and the layout of the train state."""
+  def program(self, model: OpenQaModel, *, lengths: Lengths = ()) -> TrainProgram:
+    """Returns the train step and the layout of the train state; see `make_program`."""
     training = self
     if self.frozen:
       frozen = sorted(model.dual_encoder_config.parts("passage"))
@@ -188,7 +189,10 @@ class Finetuning(TrainingConfig):
       training = dataclasses.replace(self, optimizer=optimizer)
     init_params = functools.partial(saved_models.init_open_qa_model, model)
     return training.make_program(
-      self.objective.build(model), init_params=init_params, batch_size=self.data.batch_size
+      self.objective.build(model),
+      init_params=init_params,
+      batch_size=self.data.batch_size,
+      lengths=lengths,
     )
 
 

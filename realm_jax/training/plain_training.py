@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.devices.datatypes import Lengths
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig, example_tokens
@@ -52,8 +53,12 @@ class PlainTraining(TrainingConfig, abc.ABC):
     """Returns the description of the model and its training data for checkpoints."""
 
   @abc.abstractmethod
-  def program(self) -> TrainProgram:
-    """Returns the train step and the layout of the train state."""
+  def program(self, mesh: Mesh | None = None, *, lengths: Lengths = ()) -> TrainProgram:
+    """Returns the train step and the layout of its state, on a mesh or on all devices.
+
+    Args:
+      lengths: Those of the corpus's passages, without which every sequence has full length.
+    """
 
   def train(
     self,
@@ -73,7 +78,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
     description.check_sizes(store.vocabulary)
     run = TrainingRun(
       workdir,
-      program=training.program(),
+      program=training.program(lengths=store.length_quantiles()),
       config=training,
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
@@ -123,8 +128,7 @@ class ContrastiveTraining(PlainTraining):
       for name, length in lengths.items()
     }
 
-  def program(self, mesh: Mesh | None = None) -> TrainProgram:
-    """Returns the train step and the layout of its state, on a mesh or on all devices."""
+  def program(self, mesh: Mesh | None = None, *, lengths: Lengths = ()) -> TrainProgram:
     model = self.dual_encoder.make()
 
     def init_params(key: jax.Array) -> dict:
@@ -132,7 +136,11 @@ class ContrastiveTraining(PlainTraining):
 
     objective = self.objective.build(model).of_params(lambda params: params["dual_encoder"])
     return self.make_program(
-      objective, init_params=init_params, batch_size=self.data.batch_size, mesh=mesh
+      objective,
+      init_params=init_params,
+      batch_size=self.data.batch_size,
+      mesh=mesh,
+      lengths=lengths,
     )
 
 
@@ -169,7 +177,7 @@ class MaskedLmTraining(PlainTraining):
       corpus_fingerprint=store.fingerprint,
     )
 
-  def program(self) -> TrainProgram:
+  def program(self, mesh: Mesh | None = None, *, lengths: Lengths = ()) -> TrainProgram:
     model = KnowledgeAugmentedEncoder(self.bert)
 
     def init_params(key: jax.Array) -> dict:
@@ -180,4 +188,10 @@ class MaskedLmTraining(PlainTraining):
     objective = self.objective.build(model).of_params(
       lambda params: params["knowledge_augmented_encoder"]
     )
-    return self.make_program(objective, init_params=init_params, batch_size=self.data.batch_size)
+    return self.make_program(
+      objective,
+      init_params=init_params,
+      batch_size=self.data.batch_size,
+      mesh=mesh,
+      lengths=lengths,
+    )

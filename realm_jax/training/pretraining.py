@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax.sharding import Mesh
 
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.devices import datatypes
+from realm_jax.devices import datatypes, partitioning
 from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -128,32 +129,33 @@ class Pretraining(TrainingConfig):
       lambda params: {**params, **{part: jax.lax.stop_gradient(params[part]) for part in still}}
     )
 
-  @property
-  def evaluation_program(self) -> Callable[..., dict[str, datatypes.Mean]]:
-    """The jitted `(params, RetrievedBatch) -> metrics`, without dropout, compiled once a process.
+  def evaluation_program(
+    self, mesh: Mesh | None = None, *, lengths: datatypes.Lengths = ()
+  ) -> Callable[..., dict[str, Any]]:
+    """Returns the jitted `(params, RetrievedBatch) -> metrics`, compiled once a process.
 
-    A batch is computed in as many parts as a step has.
+    There is no dropout, and a batch is computed in as many parts as a step has; see `program`.
     """
     (_, objective), *_ = self.objective.weighted_terms()
-    return _evaluation_program(objective, self.model, self.mesh.accumulate_steps)
+    mesh = partitioning.make_mesh(model=self.mesh.model_parallel) if mesh is None else mesh
+    return _evaluation_program(objective, self.model, self.mesh.accumulate_steps, mesh, lengths)
 
-  def program(self, mesh: Mesh | None = None) -> TrainProgram:
+  def program(self, mesh: Mesh | None = None, *, lengths: datatypes.Lengths = ()) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
+    Args:
+      lengths: Those of the corpus's passages, without which every sequence has full length.
+
     Raises:
-      ValueError: If the batch is split and sequences are to be bucketed, or a term of the objective
-        teaches a dual encoder that never learns.
+      ValueError: If a term of the objective teaches a dual encoder that never learns.
     """
-    program = self.make_program(
-      self.minimised, init_params=self.init_params, batch_size=self.data.batch_size, mesh=mesh
+    return self.make_program(
+      self.minimised,
+      init_params=self.init_params,
+      batch_size=self.data.batch_size,
+      mesh=mesh,
+      lengths=lengths,
     )
-    num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
-    if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
-      raise ValueError(
-        f"padding='buckets' with {num_devices} devices and accumulate_steps={num_parts}: buckets "
-        "need a whole batch on one device; use padding='longest'"
-      )
-    return program
 
   @property
   def dual_encoder_learns(self) -> bool:
@@ -210,14 +212,16 @@ class Pretraining(TrainingConfig):
 
 
 @functools.lru_cache(maxsize=8)
-def _evaluation_program(objective: Objective, model: ModelConfig, parts: int) -> Callable:
-  loss = objective.build(model.make())
+def _evaluation_program(
+  objective: Objective, model: ModelConfig, parts: int, mesh: Mesh, of_corpus: datatypes.Lengths
+) -> Callable:
+  loss = objective.build(model.make()).of_lengths(of_corpus)
 
   def evaluate(params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
     metrics = loss.metrics(params, batch, parts=parts)
     return {"loss" if name == LOSS else name.split("/")[-1]: mean for name, mean in metrics.items()}
 
-  return jax.jit(evaluate)
+  return jax.jit(partitioning.on_mesh(mesh, evaluate))
 
 
 def abstract_tokens(*shape: int) -> datatypes.Tokens:

@@ -21,7 +21,6 @@ from jax.sharding import Mesh
 
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Array
-from realm_jax.models.dropout_keys import dropout_key
 from realm_jax.objectives.objective import LOSS, Minimised
 
 
@@ -74,9 +73,8 @@ def make_train_step(
   """
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:
-    gradients, sums = objective.gradients(
-      state.params, batch, dropout_key(seed, state.step), parts=accumulate_steps
-    )
+    key = jax.random.fold_in(jax.random.key(seed), state.step)
+    gradients, sums = objective.gradients(state.params, batch, key, parts=accumulate_steps)
     metrics = {name: mean.value for name, mean in sums.items()}
     norm = optax.global_norm(gradients)
     finite = jnp.isfinite(norm) & jnp.isfinite(metrics[LOSS])

@@ -9,6 +9,7 @@ import jax
 from jax.sharding import Mesh
 
 from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import Lengths
 from realm_jax.foundations import choices
 from realm_jax.objectives.objective import Minimised, Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -108,8 +109,12 @@ class TrainingConfig(choices.Checked):
     init_params: Callable[[jax.Array], dict],
     batch_size: int,
     mesh: Mesh | None = None,
+    lengths: Lengths = (),
   ) -> TrainProgram:
     """Returns the train step and the layout of the train state, on a mesh or on all devices.
+
+    Args:
+      lengths: Those of the corpus's passages, without which every sequence has full length.
 
     Raises:
       ValueError: If all devices cannot share the batch equally.
@@ -120,7 +125,7 @@ class TrainingConfig(choices.Checked):
     return TrainProgram(
       mesh=mesh,
       init_params=init_params,
-      objective=objective,
+      objective=objective.of_lengths(lengths),
       optimizer=make_optimizer(self.optimizer, num_steps=self.run.num_steps),
       seed=self.run.seed,
       accumulate_steps=self.mesh.accumulate_steps,

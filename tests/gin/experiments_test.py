@@ -18,6 +18,7 @@ import pytest
 from launch import sweep
 from realm_jax import main
 from realm_jax.command_line import configuration, flags
+from realm_jax.devices import datatypes
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.objectives.objective import LOSS
@@ -119,11 +120,12 @@ def check_pretraining(given):
 def check_pairs(given):
   model = shallow_encoder(given.dual_encoder).make()
   lengths = (given.data.query_length, given.data.passage_length)
-  tokens = [example_tokens(2, length) for length in lengths]
+  query, passage = (example_tokens(2, length) for length in lengths)
+  pairs = datatypes.Pairs(query=query, passage=passage, uid_B=jnp.zeros(2))
 
   def scores(key):
     inputs = {"deterministic": True, "method": "encode_pairs"}
-    return jnp.einsum("BE,FE->BF", *model.init_with_output(key, *tokens, **inputs)[0])
+    return jnp.einsum("BE,FE->BF", *model.init_with_output(key, pairs, **inputs)[0])
 
   assert jax.eval_shape(scores, jax.random.key(0)).shape == (2, 2)
 

@@ -61,7 +61,8 @@ def test_score_is_the_inner_product_of_the_embeddings(config, pairs, atol):
   scores_BxK = apply(module, variables, query, passage)
   assert scores_BxK.shape == (2, 3)
   for k in range(3):
-    query_BxE, passage_BxE = apply(module, variables, query, passage[:, k], method="encode_pairs")
+    of_slot = datatypes.Pairs(query=query, passage=passage[:, k], uid_B=np.zeros(2))
+    query_BxE, passage_BxE = apply(module, variables, of_slot, method="encode_pairs")
     expected_B = np.sum(query_BxE * passage_BxE, axis=-1)
     np.testing.assert_allclose(scores_BxK[:, k], expected_B, atol=atol)
 

@@ -9,10 +9,8 @@ from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.retriever import (
   RetrievalConfig,
   Retriever,
-  choose,
   choose_passages,
   closed_book,
-  plans,
 )
 
 EMBEDDINGS_NxE = np.array([[4, 0, 1], [3, 1, 0], [2, 2, 0], [1, 3, 0]], np.float32)
@@ -121,20 +119,6 @@ def test_closed_book_leaves_only_the_null_passage(store, queries):
   assert closed.joint is open_book.joint
 
 
-def test_buckets_hold_each_batch_and_leave_it_as_it_is(store, queries):
-  batch = retrieve(make_retriever(store, num_passages=2), queries)
-  bucketed = retrieve(make_retriever(store, num_passages=2, padding="buckets"), queries)
-  jax.tree.map(
-    np.testing.assert_array_equal, bucketed.replace(passage_buckets=(), joint_buckets=()), batch
-  )
-  for tokens, buckets in (
-    (bucketed.passage[:, 1:], bucketed.passage_buckets),
-    (bucketed.joint, bucketed.joint_buckets),
-  ):
-    room = np.concatenate([np.full(rows, length) for rows, length in buckets])
-    assert (np.sort(tokens.mask.sum(-1).reshape(-1)) <= room).all()
-
-
 @pytest.mark.parametrize(
   ("ids", "trivial", "expected"),
   [
@@ -161,35 +145,3 @@ def test_the_null_passage_comes_first_and_the_trivial_one_never(ids, trivial, ex
   assert chosen.ids_BxK.tolist() == [expected]
   assert chosen.scores_BxK.tolist() == [[score_of[i] if i >= 0 else 0 for i in expected]]
   assert (chosen.ids_BxK.dtype, chosen.scores_BxK.dtype) == (np.int32, np.float32)
-
-
-LENGTHS = np.random.default_rng(0).integers(10, 289, 5000)
-SIZES = {"num_rows": 56, "longest": 288, "shortest": ((8, 3),)}
-PLANS = plans(LENGTHS, **SIZES)
-
-
-def cost(buckets):
-  return sum(rows * length for rows, length in buckets)
-
-
-def drawn(seed):
-  lengths = np.random.default_rng(seed).choice(LENGTHS, 8 * 7)
-  return np.random.default_rng(seed).permutation(np.concatenate([np.full(8, 3), lengths]))
-
-
-def test_plans_are_few_hold_the_batch_and_are_cheapest_first():
-  assert len(PLANS) <= 3
-  assert all(sum(rows for rows, _ in buckets) == 64 for buckets in PLANS)
-  costs = [cost(buckets) for buckets in PLANS]
-  assert costs == sorted(costs) and costs[-1] < 64 * 288
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_chosen_plan_is_the_first_that_holds_every_sequence(seed):
-  lengths = drawn(seed)
-  chosen = choose(PLANS, lengths)
-  room = np.concatenate([np.full(rows, length) for rows, length in chosen])
-  assert (np.sort(lengths) <= room).all()
-  for cheaper in PLANS[: PLANS.index(chosen)]:
-    room = np.concatenate([np.full(rows, length) for rows, length in cheaper])
-    assert (np.sort(lengths) > room).any()

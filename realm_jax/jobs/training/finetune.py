@@ -85,7 +85,7 @@ def finetune(
     run = stack.enter_context(
       TrainingRun(
         workdir,
-        program=finetuning.program(model),
+        program=finetuning.program(model, lengths=store.length_quantiles()),
         config=finetuning,
         description=description,
         batch_settings=made.batch_settings(seed=finetuning.run.seed),

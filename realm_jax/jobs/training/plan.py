@@ -158,7 +158,7 @@ class _Planned:
     asked = abstract_tokens(self.num_asked, pretraining.data.query_length)
     asked = _placed(asked, program.batch_sharding)
     yield "query encoder", encode, (state.params["dual_encoder"], asked), slots + indexes
-    evaluation = pretraining.evaluation_program
+    evaluation = pretraining.evaluation_program(self.mesh)
     yield "evaluation", evaluation, (state.params, batch), slots + indexes
     if self.num_passages is not None:
       params = _bytes_on_a_device(state.params)

@@ -75,7 +75,7 @@ def pretrain(
   batch_settings |= {"posterior": None if posterior is None else repr(posterior)}
   with TrainingRun(
     workdir,
-    program=pretraining.program(),
+    program=pretraining.program(lengths=store.length_quantiles()),
     config=pretraining,
     description=description,
     batch_settings=batch_settings,
@@ -143,7 +143,7 @@ def _train(
         max_batches=pretraining.eval_steps,
         retriever=dataclasses.replace(retriever, config=pretraining.retrieval.answering),
         refresher=refresher,
-        program=pretraining.evaluation_program,
+        program=pretraining.evaluation_program(lengths=store.length_quantiles()),
         put_on_devices=run.put_on_devices,
       )
       best = BestCheckpoint(

@@ -52,6 +52,10 @@ def test_type_read_the_cards_edit_and_see_the_answer_change(open_page, keep):
   keep(page, "inspector")
 
   card.locator("summary").click()
+  page.get_by_label("Text").first.fill(" ")
+  page.get_by_role("button", name="Save and ask again").first.click()
+  page.wait_for_selector(".refusal:focus")
+  assert page.get_by_label("Text").first.input_value() == " " and answer(page).startswith("Pound")
   page.get_by_label("Text").first.fill("Euro is the money of Britain")
   page.get_by_role("button", name="Save and ask again").first.click()
   wait_for_answer(page, "Euro")

@@ -28,6 +28,14 @@ async function exchange(url, options, { push }) {
     const page = new DOMParser().parseFromString(text, "text/html");
     const main = page.getElementById("main");
     if (!main) throw new Error(reason(text) ?? response.statusText);
+    const refused = page.querySelector(".refusal");
+    if (refused && options.method === "POST") {  // what was typed stays
+      document.querySelector(".refusal")?.remove();
+      document.getElementById("main").prepend(refused);
+      isBusy(false);
+      refused.focus();
+      return;
+    }
     const open = openEditors().filter((name) => name !== "edit" && name !== "add");
     document.getElementById("main").replaceWith(document.adoptNode(main));
     for (const name of open) document.querySelector(`details.${name}`)?.setAttribute("open", "");

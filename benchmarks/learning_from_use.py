@@ -397,7 +397,7 @@ def nearest(questions: Sequence[Question], past: Sequence[str], snapshot: Scored
   return np.array(
     [
       memory.recall(
-        one.text, snapshot, by="words", question_E=None if by_words else embed(one.text)
+        one.text, snapshot, question_E=None if by_words else embed(one.text)
       ).similarity_N.max()
       for one in questions
     ]

@@ -106,6 +106,12 @@ def with_prompts(
       declared |= source.sentence_encoder.prompts
   texts = {**declared, **{k: v for k, v in vars(given).items() if v is not None}}
   prompts = {name: tuple(map(int, tokenizer.encode(text))) for name, text in texts.items()}
+  positions = model.dual_encoder.bert.max_length
+  for name, ids in prompts.items():
+    if len(ids) > positions // 2:
+      raise ValueError(
+        f"{name} has {len(ids)} wordpieces, more than half of the model's {positions} positions"
+      )
   dual_encoder = dataclasses.replace(model.dual_encoder, **prompts)
   return dataclasses.replace(model, dual_encoder=dual_encoder)
 

@@ -5,15 +5,28 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import os
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _CLASS = "class"
 # What reading something else raises than what was written.
-WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike) -> Iterator[None]:
+  """Names a file or directory in what reading it raises if it has something else."""
+  try:
+    yield
+  except WRONG as error:
+    if isinstance(error, ValueError) and os.fspath(path) in str(error):
+      raise
+    reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    raise ValueError(f"{os.fspath(path)} cannot be read: {reason:.500}") from error
 
 
 def as_json(value: Any) -> Any:

@@ -32,6 +32,16 @@ def open_plain(path: str | os.PathLike, mode: str = "rb", *, permissions: int = 
   return open(path, mode, opener=opener)
 
 
+def check_file(path: str | os.PathLike) -> None:
+  """Checks that what is there, perhaps through links, is a file and no pipe or device.
+
+  Raises:
+    ValueError: If it is something else.
+  """
+  if os.path.exists(path) and not os.path.isfile(path):
+    raise _refusal(os.path.realpath(path))
+
+
 def check_plain(directory: str | os.PathLike) -> None:
   """Checks that a directory has files and directories alone; it may be a link itself.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from realm_jax.foundations import object_store
+from realm_jax.foundations import object_store, plain_files
 
 
 def decoded(content: bytes, path: str | os.PathLike) -> str:
@@ -102,6 +102,7 @@ def parse_json(content: str | bytes) -> Any:
 
 def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:
   """Returns the content of a JSON file, an object unless another kind is given."""
+  plain_files.check_file(path)
   text = decoded(object_store.absolute(path).read_bytes(), path)
   try:
     content = parse_json(text)

@@ -23,7 +23,7 @@ from realm_jax.text.languages import parse_tags
 
 _IDENTITY_FILE = "identity.json"
 KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
-FORMAT = 6  # changes with the terms of any text
+FORMAT = 7  # changes with the terms of any text
 _PREFIX = 8  # bytes of a term
 _FEW_TERMS = 4096
 _KEY_BITS = 63

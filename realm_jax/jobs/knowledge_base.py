@@ -168,6 +168,10 @@ def search(
   encoder: str | None = None,
   min_answerable: choices.Share | None = None,
   explain: bool = False,
+  per_document: choices.Count | None = None,
+  distinct: bool = False,
+  newer: str | None = None,
+  around: choices.CountOrZero = 0,
 ) -> None:
   """Searches a knowledge base, and prints the best passages.
 
@@ -188,6 +192,11 @@ def search(
       shown; `realm kb train` learns it from questions.
     explain: Whether to say how far similar past questions moved passages, and which have shown that
       it helps.
+    per_document: The most passages of one document; None for any number.
+    distinct: Whether passages that are nearly the same are shown once.
+    newer: FIELD:HALF_LIFE, such as date:30, by which newer documents come first: the lead of a
+      passage halves with each 30 days that its document is older than the newest found.
+    around: Passages of the document to show before and after each one.
   """
   hits = KnowledgeBase(path, encoder=encoder).search(
     question,
@@ -196,6 +205,10 @@ def search(
     by=by,
     min_answerable=min_answerable,
     explain=explain,
+    per_document=per_document,
+    distinct=distinct,
+    newer=newer,
+    around=around,
   )
   marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
   print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)

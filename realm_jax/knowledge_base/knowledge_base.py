@@ -19,6 +19,7 @@ from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.edit import Changes, listed
 from realm_jax.knowledge_base.store.hits import Answer, Hits, check_question
+from realm_jax.knowledge_base.store.refining import Refinement
 from realm_jax.knowledge_base.store.texts import Texts, put
 from realm_jax.text.languages import choose_languages
 
@@ -94,7 +95,7 @@ class KnowledgeBase:
       show: Gets what `add` returns for the first documents.
 
     Raises:
-      FileNotFoundError: If the encoder or texts are missing. Nothing is left of the folder then.
+      FileNotFoundError: If the encoder or texts are missing; nothing is left of the folder then.
       ValueError: If the folder has something else, or `encoder` or `texts` are refused.
     """
     directory = folder.located(path)
@@ -151,6 +152,7 @@ class KnowledgeBase:
     by: commits.Ranking | None = None,
     min_answerable: float | None = None,
     explain: bool = False,
+    **wanted: Any,
   ) -> Hits:
     """Finds the best passages.
 
@@ -167,6 +169,7 @@ class KnowledgeBase:
       by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
       min_answerable: Returns nothing if `hits.answerable`, which `train` learns, is lower.
       explain: Whether `hits.earned` says how far past questions moved passages, and why.
+      wanted: `per_document`, `distinct`, `newer`, `rerank` and `around`; see `Refinement`.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -178,13 +181,11 @@ class KnowledgeBase:
         an encoder that is needed is missing, or what `min_answerable` needs was not learned.
     """
     snapshot = self._folder.newest()
-    search = functools.partial(find, snapshot, question, k, where=where, by=by, exact=exact)
-    return search(
-      memory=self._folder.memory.newest() if snapshot.commit.settings.memory else Memory(),
-      model=self._folder.answerability(snapshot),
-      min_answerable=min_answerable,
-      explain=explain,
-    )
+    memory = self._folder.memory.newest() if snapshot.commit.settings.memory else Memory()
+    model, refinement = self._folder.answerability(snapshot), Refinement(**wanted)
+    search = functools.partial(find, memory=memory, model=model, wanted=refinement, explain=explain)
+    conditions = {"where": where, "by": by, "exact": exact, "min_answerable": min_answerable}
+    return search(snapshot, question, k, **conditions)
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""

@@ -68,7 +68,7 @@ class BertConfig(choices.Checked):
 
   vocab_size: choices.Count = 30522
   hidden_size: choices.Count = 768
-  num_layers: choices.Count = 12
+  num_layers: Annotated[int, choices.Bounds(least=1, most=1000)] = 12
   num_heads: choices.Count = 12
   mlp_size: choices.Count = 3072
   max_length: choices.Count = 512

@@ -4,8 +4,10 @@ A term is a word in lower case without accents, stemmed by Snowball or, in a lan
 not know, cut to its first five characters, which finds as much. What stands between spaces with
 marks in it, such as `AT&T`, `C++`, `node.js` or `max_pool_size`, is a term as well, followed by
 those of its words; its hyphens and apostrophes are left out, so that `e-mail` is found by `email`.
-English has Lucene's stop words; other languages have none, because rare words outweigh them anyway.
-Scripts that put no spaces between words become characters and their n-grams.
+Where marks make other words, a term keeps them; texts then have the terms without marks as well,
+for questions without any. English has Lucene's stop words; other languages have none, because rare
+words outweigh them anyway. Scripts that put no spaces between words become characters and their
+n-grams.
 """
 
 import functools
@@ -13,7 +15,7 @@ import re
 import threading
 import unicodedata
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import regex
@@ -56,6 +58,10 @@ _MOST_WORDS = 1_000_000  # remembered with their terms, in all languages togethe
 _COUNTED = 1_000  # of a cache, after which all are counted again
 _LONGEST = 100  # characters of what is a term with its marks; longer addresses have words alone
 
+# Letters of a language whose marks make another word, of which texts have the terms without marks
+# as well, after the others; None keeps all.
+_KEPT: Mapping[str, frozenset[str] | None] = {"tr": frozenset("çğıöşü"), "vi": None}
+_UNMARKED = "~"  # before what a word is without marks; no other term begins with it
 _WITHOUT_ACCENT = str.maketrans(
   {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ı": "i"}
 )
@@ -167,8 +173,13 @@ class Analyzer:
   def in_each_language(self, question: str) -> list[list[str]]:
     """Returns the terms of a question in each language, those that are the same once."""
     question = _spoken(question)
-    analyses = (tuple(words.terms(question)) for words in self._words.values())
+    analyses = (tuple(words.of_question(question)) for words in self._words.values())
     return [*map(list, dict.fromkeys(analyses))]
+
+  def all_terms(self, text: str) -> frozenset[str]:
+    """Returns the terms of a text in all languages."""
+    text = _spoken(text)
+    return frozenset(term for words in self._words.values() for term in words.terms(text))
 
   def marks(self, question: str, text: str) -> list[tuple[int, int]]:
     """Returns where a text has terms of a question, in order and apart."""
@@ -236,6 +247,7 @@ class Words:
     self._letters = _LETTERS_OF.get(language)
     self._clitics = _CLITICS.get(language)
     self._groups = DigitGroups(language)
+    self._has_unmarked = language in _KEPT
     stop_words = _STOP_WORDS.get(language, "").replace(" ", "|")
     self._stop_line = re.compile(_STOP_LINE % stop_words) if stop_words else None
 
@@ -247,11 +259,24 @@ class Words:
     text = self._prepared(text)
     if text.isascii():  # fewer different chunks
       text = text.replace(", ", " ").replace(". ", " ")
-    return " ".join(map(self._chunks.__getitem__, text.split())).split()
+    terms = " ".join(map(self._chunks.__getitem__, text.split())).split()
+    return sorted(terms, key=_is_unmarked) if self._has_unmarked else terms
+
+  def of_question(self, question: str) -> list[str]:
+    """Returns the terms that a question is compared by, in order."""
+    terms = self.terms(question)
+    return [*filter(self._is_asked(question), terms)] if self._has_unmarked else terms
+
+  def _is_asked(self, question: str) -> Callable[[str], bool]:
+    has_marks = any(character > "z" and character.isalpha() for character in question)
+    return lambda term: _is_unmarked(term) != has_marks
 
   def asked(self, question: str) -> frozenset[str]:
     """Returns the terms that a text is marked by: of characters without spaces the longest."""
     spans = [span for chunk in self._prepared(question).split() for span in self._spans(chunk)]
+    if self._has_unmarked:
+      is_asked = self._is_asked(question)
+      spans = [span for span in spans if is_asked(span.term)]
     grams = {(span.start, span.end) for span in spans if span.is_gram}
     return frozenset(
       span.term
@@ -357,7 +382,7 @@ class Words:
   def _term(self, word: str) -> str:
     lower = self._lower(word)
     if word.isupper():  # no stop word but a name, as in vitamin A or an AND gate
-      return (len(word) > 1 and self._stems[lower]) or lower
+      return self._stems[lower] or lower
     return self._stems[lower]
 
   def _lower(self, text: str) -> str:
@@ -461,6 +486,8 @@ def _stemmer(language: str) -> Callable[[str], str]:
     if word in stop_words:
       return ""
     folded = stem(_without_accents(word))
+    if language in _KEPT:
+      return f"{stem(_without_accents(word, kept=_KEPT[language]))} {_UNMARKED}{folded}"
     if language == "en" and folded[-1:] == "s" and _PLURAL.fullmatch(folded):
       folded = folded[:-1]
     if language == "en" or not snowball or word.isascii():
@@ -471,11 +498,17 @@ def _stemmer(language: str) -> Callable[[str], str]:
   return stemmed
 
 
-def _without_accents(word: str) -> str:
-  if word.isascii():
+def _without_accents(word: str, *, kept: frozenset[str] | None = frozenset()) -> str:
+  if word.isascii() or kept is None:
     return word
+  if kept:
+    return "".join(letter if letter in kept else _without_accents(letter) for letter in word)
   word = _ACCENT.sub("", unicodedata.normalize("NFD", word).translate(_WITHOUT_ACCENT))
   return unicodedata.normalize("NFC", word)
+
+
+def _is_unmarked(term: str) -> bool:
+  return term[0] == _UNMARKED
 
 
 def _beginning(word: str) -> str:

@@ -51,6 +51,9 @@ class WordPieces:
     lower_case: bool = True,
     strip_accents: bool | None = None,
   ):
+    for name, value in (("lower_case", lower_case), ("strip_accents", strip_accents)):
+      if not (isinstance(value, bool) or value is None):
+        raise ValueError(f"{name} is {value!r:.60}; it is true or false")
     self.vocabulary = tuple(vocabulary)
     self.lower_case = lower_case
     self.strip_accents = lower_case if strip_accents is None else strip_accents

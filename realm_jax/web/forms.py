@@ -1,7 +1,6 @@
 """What the pages of a knowledge base send: searches, changes, and what was useful."""
 
 import csv
-import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from fastapi import UploadFile
 
-from realm_jax.corpus.documents import BadRecord, BadRecords, Document
+from realm_jax.corpus.documents import Document, Record
 from realm_jax.corpus.input_files import InputFile, format_of, unreadable
 from realm_jax.corpus.reading import read_records
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
@@ -119,22 +118,16 @@ def upload(base: KnowledgeBase, files: Sequence[UploadFile], *, replace: bool) -
     raise ValueError("no file was chosen")
   if unknown := [name for name, _ in named if format_of(name) is None]:
     raise ValueError(f"{unknown[0]!r:.60} is of unknown format; nothing was added")
-  bad = BadRecords()
 
-  def records() -> Iterator[dict[str, Any]]:
+  def records() -> Iterator[Record]:
     for name, file in named:
       as_input = InputFile(path=name, name=name, format=format_of(name) or "text")
       try:
-        for found in read_records(file.file, file=as_input):
-          if isinstance(found, BadRecord):
-            bad.add(found)
-          else:
-            yield record(found)
+        yield from read_records(file.file, file=as_input)
       except (OSError, ValueError) as error:
-        bad.add(unreadable(name, error))
+        yield unreadable(name, error)
 
   changes = (base.update if replace else base.add)(records())
-  changes = dataclasses.replace(changes, skipped=(*bad.report(), *changes.skipped))
   if changes.skipped and not (changes.added or changes.updated or changes.unchanged):
     raise ValueError("; ".join(["nothing was added", *changes.skipped]))
   return changes

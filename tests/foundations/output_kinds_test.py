@@ -23,20 +23,20 @@ READ = {
   *("input", "vocabulary", "train", "test", "corpus", "passages", "answerable_from"),
   *("checkpoints", "index", "source", "blocks", "titles", "embeddings", "examples", "eval_corpus"),
   *("questions", "start", "reader", "dev_questions", "config"),
-  *("qrels", "predictions", "train_questions", "against", "second_checkpoints"),
-  *("second_index", "target", "path", "texts", "encoder"),
+  *("qrels", "predictions", "train_questions", "against"),
+  *("target", "path", "texts", "encoder"),
 }
 NO_PATHS = {
   *("beam_options", "allow_changes", "frozen_parts", "best_metric", "builder_devices", "topology"),
   *(
     "query",
-    "names",
     "address",
     "generator",
     "generator_model",
     "host",
     "hosts",
     "language",
+    "newer",
     "question",
     "ids",
     "where",

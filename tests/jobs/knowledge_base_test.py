@@ -15,7 +15,7 @@ def realm(tmp_path, monkeypatch, capsys):
   (tmp_path / "docs").mkdir()
   (tmp_path / "docs" / "moss.md").write_text("# Moss\n\nMoss grows in the shade.\n")
   (tmp_path / "docs" / "fern.txt").write_text("Fern\n\nFerns have no seeds.\n")
-  (tmp_path / "docs" / "scan.pdf").write_text("no text")
+  (tmp_path / "docs" / "scan.png").write_text("no text")
   (tmp_path / "docs" / "empty.txt").write_text("")
 
   def run(*words):
@@ -38,7 +38,7 @@ def test_what_is_refused_leaves_no_folder(wrong, realm, tmp_path):
 def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   code, said = realm("kb", "create", "kb", "docs")
   assert code == 0 and "2 added" in said
-  assert "scan.pdf" in said and "empty.txt" in said, "what was skipped"
+  assert "scan.png" in said and "empty.txt" in said, "what was skipped"
   suggested = [
     " ".join(line.split()[1:3]) for line in said.splitlines() if line.startswith("  realm ")
   ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.learning import memory_file, use_memory
+from realm_jax.knowledge_base.learning import memory_file, question_similarity, use_memory
 from realm_jax.knowledge_base.learning.question_similarity import Words
 from tests.knowledge_base import tiny_models
 
@@ -346,7 +346,20 @@ def test_a_deletion_reads_and_writes_only_what_was_said_of_it(words, monkeypatch
   kept = [line.partition(b', "trials"')[0].removesuffix(b"}") for line in after.splitlines()]
   assert kept == [line.removesuffix(b"}") for line in lines if b'"question 0"' not in line]
   words.feedback("question 20", useful="oak")
-  assert KnowledgeBase(words.path).past_questions() == words.past_questions()
+  words.feedback("question 3", useful="moss")
+  words.feedback("question 21", useful="oak")
+  words._folder.memory.newest()
+  monkeypatch.setattr(memory_file.MemoryFile, "_read_on", None)
+  words.delete("moss")
+  monkeypatch.undo()
+  opened = KnowledgeBase(words.path)
+  assert opened.past_questions() == words.past_questions()
+  memories = [each._folder.memory.newest() for each in (opened, words)]
+  recalls = [memory.recall("question", words._folder.newest()) for memory in memories]
+  earned = [recall.earned(1.0, by="words") for recall in recalls]
+  assert (
+    earned[0] == earned[1] and [memory.trial("question 3") for memory in memories] == [None] * 2
+  )
 
 
 def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeypatch):
@@ -358,6 +371,29 @@ def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeyp
   assert memory.newest().records and not words.past_questions()
   KnowledgeBase(words.path).delete("fern")
   assert not memory.newest().records
+
+
+@pytest.mark.parametrize("width", [64, 100])
+def test_of_many_questions_only_the_nearest_are_compared(width, monkeypatch):
+  monkeypatch.setattr(question_similarity, "_COMPARED", 40)
+  monkeypatch.setattr(question_similarity, "_ALL", 400)
+  draw = np.random.default_rng(0)
+  vectors_NxE, asked_E = draw.normal(size=(2, 500, width))[0], draw.normal(size=width)
+  vectors_NxE[100:300] = 3 * asked_E  # of a question that was said again and again
+  vectors_NxE[:20] += 2 * asked_E
+  embeddings = question_similarity.Embeddings(width)
+  for row, vector_E in enumerate(vectors_NxE):
+    embeddings[row] = vector_E
+  live_N = np.ones(500, bool)
+  live_N[100:299] = False
+  similarity_N = embeddings.first(500).similarity(asked_E, live_N)
+  lengths_N = np.linalg.norm(vectors_NxE, axis=1) * np.linalg.norm(asked_E)
+  cosine_N = vectors_NxE @ asked_E / lengths_N
+  near = [*range(20), 299]
+  np.testing.assert_allclose(similarity_N[near], cosine_N[near], rtol=1e-5)
+  assert 40 <= np.count_nonzero(similarity_N) < 60 and not similarity_N[~live_N].any()
+  few_N = embeddings.first(400).similarity(asked_E, live_N[:400])
+  np.testing.assert_allclose(few_N, cosine_N[:400], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from realm_jax.checkpoints.formats import huggingface_names, sentence_modules
-from realm_jax.foundations import atomic_files, text_files
+from realm_jax.foundations import atomic_files, plain_files, text_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig, Output, Pooling
 from realm_jax.text import tokenization
@@ -127,6 +127,7 @@ def read_weights(directory: str | os.PathLike) -> dict[str, np.ndarray]:
 
 def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
   """Returns the arrays of a file by name."""
+  plain_files.check_file(path)
   try:
     return safetensors.numpy.load_file(path)
   except safetensors.SafetensorError as error:

@@ -10,7 +10,7 @@ from absl import logging
 from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.formats import imported_model, tensorflow_files
 from realm_jax.checkpoints.formats.huggingface_files import Source
-from realm_jax.foundations import choices, hub
+from realm_jax.foundations import choices, hub, json_fields
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -77,9 +77,10 @@ def import_checkpoint(
   if orbax_files.steps(directory):
     raise ValueError(f"{directory} already has a checkpoint; choose another workdir")
   source = [hub.fetch(path).address for path in source]  # with its commit
-  sources = [importing.read_source(path) for path in source]
-  tokenizer = importing.read_tokenizer(sources, vocabulary=vocabulary, lower_case=lower_case)
-  model = importing.with_prompts(imported_model.find(sources), sources, tokenizer, prompts)
+  with json_fields.named(", ".join(source)):
+    sources = [importing.read_source(path) for path in source]
+    tokenizer = importing.read_tokenizer(sources, vocabulary=vocabulary, lower_case=lower_case)
+    model = importing.with_prompts(imported_model.find(sources), sources, tokenizer, prompts)
   given = {"query_length": query_length, "passage_length": retrieval.passage_length}
   lengths = importing.lengths(model, sources, default=given)
   lengths = {name: min(length, given[name]) for name, length in lengths.items()}
@@ -98,8 +99,9 @@ def import_checkpoint(
     vocabulary_digest=tokenizer.digest,
     corpus_fingerprint="",
   )
-  description.check_sizes(tokenizer)
-  params, drawn = importing.imported_params(model, seed=seed)
+  with json_fields.named(", ".join(source)):
+    description.check_sizes(tokenizer)
+    params, drawn = importing.imported_params(model, seed=seed)
   if released.blocks is not None:
     store = importing.write_store(
       os.path.join(workdir, PASSAGES),

@@ -169,13 +169,13 @@ _opened_reader = functools.lru_cache(maxsize=4)(Reader)
 
 def open_encoder(path: str) -> Encoder:
   """Opens an encoder, once in a process."""
-  with _opening_encoder:
+  with _opening_encoder, json_fields.named(path):
     return _opened_encoder(path)
 
 
 def open_reader(path: str) -> Reader:
   """Opens a reader, once in a process."""
-  with _opening_reader:
+  with _opening_reader, json_fields.named(path):
     return _opened_reader(path)
 
 
@@ -225,10 +225,11 @@ def _found(source: str, *, reads: bool) -> _Model:
       f"no directory {source}; give that of a checkpoint or of a model of Hugging Face, or its "
       "OWNER/NAME on the hub, such as sentence-transformers/all-MiniLM-L6-v2"
     )
-  for checkpoint in (source, os.path.join(source, BEST), os.path.join(source, CHECKPOINTS)):
-    if orbax_files.steps(checkpoint):
-      return _saved(source, checkpoint, reads=reads)
-  return _imported(source, reads=reads)
+  with json_fields.named(source):
+    for checkpoint in (source, os.path.join(source, BEST), os.path.join(source, CHECKPOINTS)):
+      if orbax_files.steps(checkpoint):
+        return _saved(source, checkpoint, reads=reads)
+    return _imported(source, reads=reads)
 
 
 def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:

@@ -183,11 +183,12 @@ class MemoryFile:
     else:
       os.unlink(self._path)
       atomic_files.sync_directory(folder)
-    if any(changes.values()):
-      return  # it is read again, so that all keep their order
     with self._reading:
       self._forget()
-      self._memory = memory.changed((), gone=changes)
+      gone = [key for key, past in changes.items() if past is None]
+      self._memory = memory.changed((), gone=gone)
+      for past in filter(None, changes.values()):
+        self._memory.replace(past)
       ends = [0, *itertools.accumulate(map(len, lines.values()))]
       self._spans = dict(zip(lines, itertools.pairwise(ends), strict=True))
       self._end, self._num_lines, self._read = ends[-1], len(lines), self._stat()

@@ -1,9 +1,13 @@
-"""How similar a question is to past ones, by their words; past questions come and go one by one."""
+"""How similar a question is to past ones, which come and go one by one: by embeddings, by words."""
 
 import array
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+
+_COMPARED = 2048  # past questions, the most similar ones by the signs of embeddings
+_ALL = 4 * _COMPARED  # of no more than these, all are
 
 
 class Column:
@@ -22,6 +26,51 @@ class Column:
       self._values = np.full((2 * number, *values.shape[1:]), self._fill, values.dtype)
       self._values[: len(values)] = values
     return self._values[:number]
+
+
+class Directions(NamedTuple):
+  """Embeddings of past questions at length 1, their lengths, -1 if unknown, and signs, as bits."""
+
+  units_NxE: np.ndarray
+  lengths_N: np.ndarray
+  signs_WxN: tuple[np.ndarray, ...]
+
+  def similarity(self, question_E: np.ndarray, live_N: np.ndarray) -> np.ndarray:
+    """Returns the cosine `[N]` of a question to past ones; of many, 0 to all but the nearest."""
+    unit_E = question_E / (np.linalg.norm(question_E) or 1)
+    if len(live_N) <= _ALL:
+      return self.units_NxE @ unit_E
+    differing_N = np.where(live_N, 0, len(unit_E) + 1).astype(np.uint16)
+    for signs_N, signs in zip(self.signs_WxN, _signs(unit_E), strict=True):
+      differing_N += np.bitwise_count(signs_N ^ signs)
+    near = np.flatnonzero(differing_N <= np.partition(differing_N, _COMPARED)[_COMPARED])
+    similarity_N = np.zeros(len(live_N), np.float32)
+    similarity_N[near] = self.units_NxE[near] @ unit_E
+    return similarity_N
+
+
+class Embeddings:
+  """The embeddings of past questions by one encoder."""
+
+  def __init__(self, width: int):
+    self._units = Column((width,), dtype=np.float32, fill=0)
+    self._lengths = Column(dtype=np.float32, fill=-1)
+    self._signs = [Column(dtype=np.uint64, fill=0) for _ in range(0, width, 64)]
+
+  def __setitem__(self, row: int, vector_E: np.ndarray) -> None:
+    length = np.linalg.norm(vector_E)
+    self._units[row], self._lengths[row] = vector_E / (length or 1), length
+    for column, signs in zip(self._signs, _signs(vector_E), strict=True):
+      column[row] = signs
+
+  def first(self, number: int) -> Directions:
+    """Returns those of the first questions."""
+    signs_WxN = tuple(column.first(number) for column in self._signs)
+    return Directions(self._units.first(number), self._lengths.first(number), signs_WxN)
+
+
+def _signs(vector_E: np.ndarray) -> np.ndarray:
+  return np.packbits(np.pad(vector_E > 0, (0, -len(vector_E) % 64))).view(np.uint64)
 
 
 class Words:

@@ -9,9 +9,11 @@ import numpy as np
 
 from realm_jax.knowledge_base.learning.answerability import DEPTH, Answerability, ranking_of
 from realm_jax.knowledge_base.learning.use_memory import Memory
+from realm_jax.knowledge_base.store import refining
 from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
 from realm_jax.knowledge_base.store.hits import Earned, Hit, Hits, check_question, is_blank
+from realm_jax.knowledge_base.store.refining import Refinement
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _SHARPNESS = 8  # by which nearer past questions count more
@@ -29,12 +31,14 @@ def find(
   exact: bool,
   min_answerable: float | None,
   explain: bool,
+  wanted: Refinement = Refinement(),
 ) -> Hits:
   """Returns the best passages and the probability; see `KnowledgeBase.search`.
 
   Args:
     memory: Past questions, if the settings let them move passages.
     model: What knows whether an answer was found; None if nothing was learned.
+    wanted: What is done to the passages.
   """
   check_question(question)
   if operator.index(k) < 1:
@@ -44,15 +48,25 @@ def find(
   if is_blank(question):  # which services refuse to embed
     snapshot.matching(where or {})  # may be wrong
     return Hits(question, (), snapshot.languages)
-  if model is not None and model.is_of(snapshot.commit.settings, by):
-    found, features, earned = with_features(
-      snapshot, question, k, where=where, exact=exact, memory=memory
-    )
+  earned, features = Earned(), None
+
+  def rank(depth: int) -> list[Hit]:
+    nonlocal earned, features
+    if features is None and model is not None and model.is_of(snapshot.commit.settings, by):
+      ranking, features, earned = with_features(
+        snapshot, question, depth, where=where, exact=exact, memory=memory
+      )
+    else:
+      ranking, earned = ranked(
+        snapshot, question, depth, where=where, by=by, exact=exact, memory=memory
+      )
+    return ranking
+
+  found = refining.refined(snapshot, question, k, wanted, rank=rank)
+  stale = answerable = None
+  if model is not None and features is not None:
     stale = bool(found) and model.is_stale(snapshot.num_passages)
     answerable = None if stale else model.probability(features, len(found))
-  else:
-    found, earned = ranked(snapshot, question, k, where=where, by=by, exact=exact, memory=memory)
-    answerable, stale = None, False
   if min_answerable is not None and answerable is None:
     raise ValueError(
       f"min_answerable={min_answerable}, but what has learned when a search finds an answer knew "
@@ -108,7 +122,7 @@ def ranked(
     question_E = snapshot.embed(question)
   lifts, earned, recall = {}, Earned(), None
   if memory:
-    recall = memory.recall(question, snapshot, by=by, question_E=question_E, leave_out=leave_out)
+    recall = memory.recall(question, snapshot, question_E=question_E, leave_out=leave_out)
     lifts = recall.lifts(snapshot, strength=1.0)
   found = snapshot.scored(
     question,
@@ -121,7 +135,7 @@ def ranked(
   )
   rows, scores = found.rows, found.scores
   if recall and lifts:
-    earned = recall.earned(found.spread)
+    earned = recall.earned(found.spread, by=by)
     lifts = recall.lifts(snapshot, strength=earned.strength)
     share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
     scores = (scores + found.spread * share_R).astype(scores.dtype)
@@ -192,8 +206,7 @@ def _past(
   leave_out: bool,
 ) -> tuple[float, float]:
   """Returns the similarity of the nearest past question, and the share of near ones answered."""
-  by = "words" if question_E is None else "encoder"
-  recall = memory.recall(question, snapshot, by=by, question_E=question_E, leave_out=leave_out)
+  recall = memory.recall(question, snapshot, question_E=question_E, leave_out=leave_out)
   similarity_Q = np.clip(recall.similarity_N, 0, 1)
   weights_Q = similarity_Q**_SHARPNESS
   share = float(weights_Q @ recall.answered) / max(float(weights_Q.sum()), 1e-12)

@@ -8,7 +8,7 @@ import numpy as np
 
 from realm_jax.knowledge_base.learning import use_memory
 from realm_jax.knowledge_base.learning.past_questions import PastQuestion
-from realm_jax.knowledge_base.learning.use_memory import STRENGTHS, Memory, Trial
+from realm_jax.knowledge_base.learning.use_memory import STRENGTHS, Lift, Memory, Trial
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
@@ -30,11 +30,13 @@ def test(
   if useful and question_E is None:
     question_E = memory.embedding(past.key, snapshot)
   right = {snapshot.place(row)[0] for row in useful}
-  gains = {
-    by: _gains(past.question, right, snapshot, memory, by=by, question_E=question_E)
-    for by in (RANKINGS if snapshot.embed else RANKINGS[:1])
-    if useful
-  }
+  ways = [(None, RANKINGS[:1])] + [(question_E, RANKINGS[1:])] * (question_E is not None)
+  gains = {}
+  for vector_E, rankings in ways if useful else ():
+    recall = memory.recall(past.question, snapshot, question_E=vector_E, leave_out=True)
+    lifts = recall.lifts(snapshot, strength=1.0)
+    for by in rankings:
+      gains[by] = _gains(past.question, right, snapshot, lifts, by=by, question_E=vector_E)
   number = len(memory) + (memory.get(past.key) is None)
   return Trial(gains=gains, num_questions=number, num_passages=snapshot.num_passages)
 
@@ -43,19 +45,11 @@ def _gains(
   question: str,
   right: set,
   snapshot: Snapshot,
-  memory: Memory,
+  lifts: dict[int, Lift],
   *,
   by: Ranking,
   question_E: np.ndarray | None,
 ) -> tuple[float, ...]:
-  recall = memory.recall(
-    question,
-    snapshot,
-    by=by,
-    question_E=None if by == "words" else question_E,
-    leave_out=True,
-  )
-  lifts = recall.lifts(snapshot, strength=1.0)
   found = snapshot.scored(question, _PASSAGES, by=by, question_E=question_E, also=lifts)
   share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in found.rows.tolist()])
   documents_R = [snapshot.place(row)[0] for row in found.rows.tolist()]

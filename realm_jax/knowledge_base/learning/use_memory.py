@@ -27,7 +27,12 @@ from realm_jax.knowledge_base.learning.past_questions import (
   digest,
   normalized,
 )
-from realm_jax.knowledge_base.learning.question_similarity import Column, Words
+from realm_jax.knowledge_base.learning.question_similarity import (
+  Column,
+  Directions,
+  Embeddings,
+  Words,
+)
 from realm_jax.knowledge_base.store.commits import Ranking
 from realm_jax.knowledge_base.store.hits import Earned
 from realm_jax.knowledge_base.store.snapshot import Snapshot
@@ -76,7 +81,7 @@ class _Columns:
     self.tested = Column((2,), dtype=int, fill=0)  # numbers of questions and passages
     self.trials: dict[str, Column] = {}  # gains, and the spread; 0 without a trial
     self.removed: list[int] = []
-    self._vectors: dict[str, tuple[Column, Column]] = {}  # of length 1, and their lengths
+    self._embeddings: dict[str, Embeddings] = {}  # by encoder
     self._words: dict[tuple[str, ...], Words] = {}
     self.lock = threading.Lock()
 
@@ -84,7 +89,7 @@ class _Columns:
     row = len(self.records)
     if record.embedding:
       vector_E = np.frombuffer(base64.b64decode(record.embedding), "<f2")
-      self._set_vector(record.encoder, row, vector_E.astype(np.float32))
+      self._set_embedding(record.encoder, row, vector_E)
     self.records.append(dataclasses.replace(record, embedding=""))
     self.useful[row] = bool(record.useful)
     self.tested[row] = 0
@@ -98,25 +103,21 @@ class _Columns:
       self.trials[by] = Column((len(gains),), dtype=float, fill=0)
     self.trials[by][row] = gains
 
-  def _set_vector(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
-    if encoder not in self._vectors:
-      column = Column((len(vector_E),), dtype=np.float32, fill=0)
-      self._vectors[encoder] = column, Column(dtype=np.float32, fill=-1)
-    length = np.linalg.norm(vector_E)
-    vectors, lengths = self._vectors[encoder]
-    vectors[row], lengths[row] = vector_E / (length or 1), length
+  def _set_embedding(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
+    if encoder not in self._embeddings:
+      self._embeddings[encoder] = Embeddings(len(vector_E))
+    self._embeddings[encoder][row] = vector_E.astype(np.float16).astype(np.float32)  # as written
 
-  def vectors(self, snapshot: Snapshot, live_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the embeddings `[N, E]` of questions at length 1, and their lengths."""
+  def embeddings(self, snapshot: Snapshot, live_N: np.ndarray) -> Directions:
+    """Returns the embeddings of the questions that are live."""
     name, embed, number = snapshot.commit.settings.encoder, snapshot.embed, len(live_N)
     assert embed is not None, "a question was embedded"
     with self.lock:
-      known_N = self._vectors[name][1].first(number) >= 0 if name in self._vectors else ~live_N
-      for row in np.flatnonzero(live_N & ~known_N).tolist():
-        vector_E = embed(self.records[row].question).astype(np.float16)  # as it is written
-        self._set_vector(name, row, vector_E.astype(np.float32))
-      vectors, lengths = self._vectors[name]
-      return vectors.first(number), lengths.first(number)
+      of_encoder = self._embeddings.get(name)
+      unknown_N = live_N & (of_encoder.first(number).lengths_N < 0 if of_encoder else True)
+      for row in np.flatnonzero(unknown_N).tolist():
+        self._set_embedding(name, row, embed(self.records[row].question))
+      return self._embeddings[name].first(number)
 
   def by_words(self, question: str, snapshot: Snapshot) -> np.ndarray:
     """Returns the similarity `[N]` of a question to all others."""
@@ -155,6 +156,15 @@ class Memory:
     after._live_N[dead] = False
     return after
 
+  def replace(self, record: PastQuestion) -> None:
+    """Puts a record in the place of one of the same question, which has to be tried again."""
+    columns, row = self._columns, self._columns.rows[record.key]
+    with columns.lock:
+      columns.records[row] = dataclasses.replace(record, embedding="")
+      columns.useful[row] = bool(record.useful)
+      for column in (columns.tested, *columns.trials.values()):
+        column[row] = 0
+
   def __len__(self) -> int:
     return int(np.count_nonzero(self._live_N))
 
@@ -177,8 +187,8 @@ class Memory:
     """Returns the embedding of a past question; None without an encoder."""
     if snapshot.embed is None or (row := self._row(key)) is None:
       return None
-    vectors_NxE, lengths_N = self._columns.vectors(snapshot, self._live_N)
-    return vectors_NxE[row] * lengths_N[row]
+    known = self._columns.embeddings(snapshot, self._live_N)
+    return known.units_NxE[row] * known.lengths_N[row]
 
   def about(self, documents: Iterable[str]) -> list[PastQuestion]:
     """Returns the questions for which passages of some documents were judged."""
@@ -226,14 +236,12 @@ class Memory:
     question: str,
     snapshot: Snapshot,
     *,
-    by: Ranking,
     question_E: np.ndarray | None = None,
     leave_out: bool = False,
   ) -> "Recall":
     """Returns what is remembered of questions like one.
 
     Args:
-      by: What ranks.
       question_E: Its embedding, which tells what is similar; None compares words.
       leave_out: Whether what is known of this very question is left out, as when measuring.
     """
@@ -242,15 +250,14 @@ class Memory:
     elif question_E is None:
       similarity_N = self._columns.by_words(question, snapshot)[: len(self._live_N)]
     else:
-      vectors_NxE, _ = self._columns.vectors(snapshot, self._live_N)
-      similarity_N = vectors_NxE @ (question_E / (np.linalg.norm(question_E) or 1))
+      known = self._columns.embeddings(snapshot, self._live_N)
+      similarity_N = known.similarity(question_E, self._live_N)
     similarity_N = np.where(self._live_N, similarity_N, -1)
     same = self._row(normalized(question))
     if same is not None:
       similarity_N[same] = -1 if leave_out else 1
-    return Recall(
-      columns=self._columns, by=by, similarity_N=similarity_N, same=None if leave_out else same
-    )
+    same = None if leave_out else same
+    return Recall(columns=self._columns, similarity_N=similarity_N, same=same)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -258,17 +265,15 @@ class Recall:
   """What is remembered of questions like one.
 
   Attributes:
-    by: What ranks.
     similarity_N: Of past questions; -1 of those that do not count.
     same: The row of the very question.
   """
 
   columns: _Columns
-  by: Ranking
   similarity_N: np.ndarray
   same: int | None
 
-  def earned(self, spread: float) -> Earned:
+  def earned(self, spread: float, *, by: Ranking) -> Earned:
     """Returns how far similar questions move passages, and which past questions have shown it.
 
     A trial counts by its similarity, and less if its search stood out less: where the best score
@@ -277,10 +282,11 @@ class Recall:
 
     Args:
       spread: Distance of the best score from the mean.
+      by: What ranks.
     """
-    if self.by not in self.columns.trials:
+    if by not in self.columns.trials:
       return Earned()
-    trials_NxS = self.columns.trials[self.by].first(len(self.similarity_N))
+    trials_NxS = self.columns.trials[by].first(len(self.similarity_N))
     near = np.flatnonzero((self.similarity_N > _NEAR) & (trials_NxS[:, -1] > 0))
     surer = np.maximum(0, np.log(max(spread, 1e-9) / trials_NxS[near, -1]))
     weights = (self.similarity_N[near] - _NEAR) * np.exp(-((surer / _SURER) ** 2))

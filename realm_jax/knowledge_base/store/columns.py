@@ -261,6 +261,15 @@ def _is_one_of(name: str, condition: Any) -> Callable[[Any], bool]:
   return lambda value: any(_Comparable.of(one) in wanted for one in _values(value))
 
 
+def magnitude(value: Any) -> float | None:
+  """Returns a number, or the days of a time since 1970; None if it is neither."""
+  of = _Comparable.of(value)
+  if of.kind == "time":
+    moment, fraction = of.value
+    return (moment.timestamp() + float(f"0.{fraction or 0}")) / 86_400
+  return float(of.value) if of.kind == "number" else None
+
+
 def _values(value: Any) -> list[Any]:
   """Returns the values of a list, also of lists in it; None alone stands for no value."""
   if not isinstance(value, list):

@@ -36,6 +36,8 @@ class Hit:
     passage: Its place in the document, from 0.
     fields: Other fields of the document.
     remembered: A past question like this one that it was useful for; "" if there is none.
+    same: Other documents that have nearly the same passage, where only one is asked for.
+    around: The passage with those before and after it, where they are asked for.
   """
 
   score: float
@@ -45,6 +47,8 @@ class Hit:
   passage: int
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
   remembered: str = ""
+  same: tuple[str, ...] = ()
+  around: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,8 +105,11 @@ class Hits(Sequence[Hit]):
   def _lines(self, hit: Hit, mark: Callable[[str], str]) -> Iterator[str]:
     fields = "".join(f"  {name}={value}" for name, value in hit.fields.items())
     yield line(f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}")
-    for part in textwrap.wrap(plain(hit.text), _WIDTH, max_lines=4, placeholder=" ..."):
+    text, lines = (hit.around, None) if hit.around else (hit.text, 4)
+    for part in textwrap.wrap(plain(text), _WIDTH, max_lines=lines, placeholder=" ..."):
       yield f"         {self._marked(part, mark, str)}"
+    if hit.same:
+      yield line(f"         (nearly the same: {', '.join(hit.same)})")
     if hit.remembered:
       yield f"         (useful for: {textwrap.shorten(plain(hit.remembered), _WIDTH)})"
 

@@ -156,7 +156,7 @@ class Snapshot:
 
   def terms(self, text: str) -> frozenset[str]:
     """Returns what a text is compared by: its words without the inflections of each language."""
-    return frozenset(itertools.chain.from_iterable(self._analyzer.in_each_language(text)))
+    return self._analyzer.all_terms(text)
 
   @functools.cached_property
   def languages(self) -> tuple[str, ...]:

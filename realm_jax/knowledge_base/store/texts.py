@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from realm_jax.corpus import formats, input_files, reading
-from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
+from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.store.edit import Changes, Edit, listed
 from realm_jax.knowledge_base.store.sources import Sources
 
 Texts = (
-  str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
+  str
+  | os.PathLike
+  | Mapping[str, Any]
+  | Iterable[str | os.PathLike]
+  | Iterable[Mapping[str, Any]]
+  | Iterable[Record]
 )
 
 
@@ -127,7 +132,9 @@ _ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
 }
 
 
-def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:
+def _record(number: int, fields: Mapping[str, Any] | Record) -> Record:
+  if isinstance(fields, (Document, BadRecord)):
+    return fields  # as `reading` yields them
   if not isinstance(fields, Mapping):
     raise ValueError(f"record {number} is {fields!r:.60}; give a mapping with `id` and `text`")
   record = make_record(dict(fields), default_id="", name=f"record {number}")

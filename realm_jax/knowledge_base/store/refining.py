@@ -1,0 +1,195 @@
+"""What is done to passages that were found: age, a reranker, repetitions, what stands around."""
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from realm_jax.foundations import choices
+from realm_jax.knowledge_base.store import columns
+from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.snapshot import Snapshot
+
+CONSIDERED = 50  # passages that age and a reranker put in another order, if k is no larger
+_DEEPER = 4
+_SHINGLE = 3  # words in a row
+_ALIKE = 0.8  # the share of these that near-duplicates have in common
+
+Rerank = Callable[[str, list[str]], Sequence[float]]
+
+
+class Newer(NamedTuple):
+  """How much newer documents come first.
+
+  Attributes:
+    field: A field with times or numbers.
+    half_life: Days, or what the numbers count, in which a passage loses half of its lead.
+  """
+
+  field: str
+  half_life: float
+
+  @classmethod
+  def of(cls, text: str) -> "Newer":
+    """Reads FIELD:HALF_LIFE.
+
+    Raises:
+      ValueError: If it is something else.
+    """
+    field, colon, number = text.rpartition(":")
+    try:
+      half_life = float(number)
+    except ValueError:
+      half_life = math.nan
+    if not (field and colon and 0 < half_life < math.inf):
+      raise ValueError(f"newer={text!r:.60}; give FIELD:HALF_LIFE, such as date:30 for 30 days")
+    return cls(field, half_life)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refinement(choices.Checked):
+  """What is done to passages after they are ranked; by default nothing.
+
+  Attributes:
+    per_document: The most passages of one document; None for any number.
+    distinct: Whether passages that are nearly the same are told once, with the ids of the other
+      documents in `Hit.same`.
+    newer: FIELD:HALF_LIFE, by which newer documents come first: the lead of a passage over the last
+      of the best 50 halves with each half-life that it is older than the newest of them. A field
+      of times counts days, one of numbers its own units. What lacks the field is as old as the
+      oldest.
+    rerank: What orders the best 50 anew: a function of a question and texts that returns a score
+      for each, or a `CrossEncoder` of sentence-transformers.
+    around: Passages of the document before and after each one, which `Hit.around` has.
+  """
+
+  per_document: choices.Count | None = None
+  distinct: bool = False
+  newer: str | None = None
+  rerank: Any = None
+  around: choices.CountOrZero = 0
+
+
+def refined(
+  snapshot: Snapshot,
+  question: str,
+  k: int,
+  wanted: Refinement,
+  *,
+  rank: Callable[[int], list[Hit]],
+) -> list[Hit]:
+  """Returns the best k passages as they are wanted.
+
+  Args:
+    rank: Returns the best passages, as many as are asked for, best first.
+  """
+  newer = None if wanted.newer is None else Newer.of(wanted.newer)
+  if newer is not None:
+    snapshot.matching({newer.field: {"exists": True}})  # may be wrong
+  reorders = newer is not None or wanted.rerank is not None
+  selects = wanted.per_document is not None or wanted.distinct
+  depth = max(k, CONSIDERED) if reorders or selects else k
+  hits = rank(depth)
+  first = hits[: max(k, CONSIDERED)]
+  if newer is not None:
+    first = _newer_first(first, *newer)
+  if wanted.rerank is not None:
+    first = _reranked(question, first, wanted.rerank)
+  while True:
+    ordered = [*first, *hits[len(first) :]]
+    kept = _selected(ordered, k, per_document=wanted.per_document, distinct=wanted.distinct)
+    if not selects or len(kept) >= k or len(hits) < depth:
+      break
+    depth *= _DEEPER
+    hits = rank(depth)
+  if wanted.around:
+    kept = [_with_surroundings(snapshot, hit, wanted.around) for hit in kept]
+  return kept
+
+
+def _newer_first(hits: Sequence[Hit], field: str, half_life: float) -> list[Hit]:
+  times = [columns.magnitude(hit.fields.get(field)) for hit in hits]
+  known = [time for time in times if time is not None]
+  if not known:
+    return [*hits]
+  newest, oldest, lowest = max(known), min(known), min(hit.score for hit in hits)
+  aged = []
+  for hit, time in zip(hits, times, strict=True):
+    age = (newest - (oldest if time is None else time)) / half_life
+    score = lowest + (hit.score - lowest) * 2.0**-age
+    aged.append((age, dataclasses.replace(hit, score=score)))
+  return [hit for _, hit in sorted(aged, key=lambda one: (-one[1].score, one[0]))]
+
+
+def _reranked(question: str, hits: Sequence[Hit], rerank: Any) -> list[Hit]:
+  """Returns the first passages by another score, then the others as they were."""
+  first, others = hits[:CONSIDERED], hits[CONSIDERED:]
+  if not first:
+    return [*hits]
+  texts = [f"{hit.title}\n{hit.text}".strip() for hit in first]
+  if hasattr(rerank, "predict"):
+    scores = rerank.predict([(question, text) for text in texts], show_progress_bar=False)
+  else:
+    scores = rerank(question, texts)
+  scores = np.asarray(scores, np.float64)
+  if scores.shape != (len(texts),) or not np.isfinite(scores).all():
+    raise ValueError(
+      f"rerank returned scores {list(scores.shape)} for {len(texts)} texts; it returns a finite "
+      "number for each"
+    )
+  # They go on below the new scores, so that scores fall from the first passage to the last.
+  low = float(scores.min()) - max((hit.score for hit in others), default=0.0)
+  again = [
+    dataclasses.replace(hit, score=score) for hit, score in zip(first, scores.tolist(), strict=True)
+  ]
+  ordered = sorted(again, key=lambda hit: -hit.score)
+  return ordered + [dataclasses.replace(hit, score=hit.score + low) for hit in others]
+
+
+def _selected(
+  hits: Iterable[Hit], k: int, *, per_document: int | None, distinct: bool
+) -> list[Hit]:
+  kept: list[Hit] = []
+  counts: dict[str, int] = {}
+  for hit in hits:
+    place = _place_of_same(hit, kept) if distinct else None
+    if place is not None:
+      if hit.id not in (kept[place].id, *kept[place].same):
+        kept[place] = dataclasses.replace(kept[place], same=(*kept[place].same, hit.id))
+      continue
+    if len(kept) == k or (per_document and counts.get(hit.id, 0) >= per_document):
+      continue
+    counts[hit.id] = counts.get(hit.id, 0) + 1
+    kept.append(hit)
+  return kept
+
+
+def _place_of_same(hit: Hit, kept: Sequence[Hit]) -> int | None:
+  shingles = _shingles(hit.text)
+  for place, other in enumerate(kept):
+    others = _shingles(other.text)
+    if len(shingles & others) >= _ALIKE * len(shingles | others):
+      return place
+  return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _shingles(text: str) -> frozenset[tuple[str, ...]]:
+  """Returns the words of a text, three in a row, without case and punctuation."""
+  words = re.findall(r"\w+", text.casefold())
+  count = max(1, len(words) - _SHINGLE + 1)
+  return frozenset(tuple(words[i : i + _SHINGLE]) for i in range(count))
+
+
+def _with_surroundings(snapshot: Snapshot, hit: Hit, count: int) -> Hit:
+  (place,) = snapshot.find([hit.id])
+  if place is None:
+    return hit
+  rows = snapshot.rows_of(place)
+  near = rows[max(0, hit.passage - count) : hit.passage + count + 1]
+  part = [snapshot.hit(row).text for row in near]
+  return dataclasses.replace(hit, around="\n".join(part))

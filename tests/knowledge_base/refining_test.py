@@ -1,0 +1,146 @@
+"""What a search does with the passages that it has found."""
+
+import numpy as np
+import pytest
+
+from realm_jax import main
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("aro", "elin", "ino", "oru", "umea")]
+
+
+def sentence(seed, count=12):
+  draw = np.random.default_rng(seed)
+  return " ".join(draw.choice(WORDS, count)).capitalize() + "."
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+  """Twenty notes on rivers from 2001 on, one of them of many passages and one in three copies."""
+  records = [
+    {"id": f"n{i:02}", "text": f"The river. {sentence(i, 8 + i % 5)}", "date": f"20{i:02}-06-01"}
+    for i in range(1, 21)
+  ]
+  long = " ".join(f"The river, the river. {sentence(100 + i, 20)}" for i in range(30))
+  copied = f"A river is a stream. {sentence(300, 17)}"
+  copies = [copied, copied.upper(), copied.replace("A river", "The river")]
+  records += [{"id": "long", "text": long}]
+  records += [{"id": f"copy{i}", "text": text} for i, text in enumerate(copies)]
+  made = KnowledgeBase.create(
+    tmp_path_factory.mktemp("refining") / "kb", records, passage_words=25, language="en"
+  )
+  assert made.num_passages > 40
+  return made
+
+
+def ids(hits):
+  return [hit.id for hit in hits]
+
+
+def test_without_options_nothing_changes(base):
+  plain = base.search("river", k=40)
+  assert base.search("river", k=40, per_document=None, distinct=False, around=0) == plain
+  assert ids(plain)[:25].count("long") > 10
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_document_has_no_more_hits_than_asked_and_the_others_move_up(base, most):
+  every = base.search("river", k=1000)
+  found = base.search("river", k=10, per_document=most)
+  assert len(found) == 10 and max(map(ids(found).count, ids(found))) == most
+  seen, expected = {}, []
+  for hit in every:
+    seen[hit.id] = seen.get(hit.id, 0) + 1
+    expected += [hit] * (seen[hit.id] <= most)
+  assert list(found) == expected[:10]
+  every_document = base.search("river", k=1000, per_document=1)
+  assert len(every_document) == len({*ids(every)}) == base.num_documents
+
+
+def test_what_is_nearly_the_same_is_told_once_with_the_others(base):
+  found = base.search("river stream", k=1000, distinct=True)
+  (copy,) = [hit for hit in found if hit.id.startswith("copy")]
+  assert {copy.id, *copy.same} == {"copy0", "copy1", "copy2"}
+  assert "nearly the same: " in repr(found)
+  others = [hit for hit in base.search("river stream", k=1000) if not hit.id.startswith("copy")]
+  assert [hit for hit in found if hit is not copy] == others  # which have other words
+
+
+def test_newer_documents_come_first_the_more_the_shorter_the_half_life(base):
+  plain = base.search("river", k=20, where={"date": {"exists": True}})
+  slow = base.search("river", k=20, newer="date:1e9", where={"date": {"exists": True}})
+  assert [hit.score for hit in slow] == pytest.approx([hit.score for hit in plain])
+  fast = base.search("river", k=20, newer="date:30", where={"date": {"exists": True}})
+  assert sorted(ids(fast)) == sorted(ids(plain))
+  ahead = {hit.id for hit in plain if hit.score > plain[-1].score}
+  assert 10 < len(ahead) < 20 and ids(plain)[0] != "n20"
+  assert ids(fast)[:4] == sorted(ahead, reverse=True)[:4]
+  # A lead of one half after one half-life.
+  by_id, low = {hit.id: hit.score for hit in plain}, plain[-1].score
+  halved = base.search("river", k=20, newer="date:365.25", where={"date": {"exists": True}})
+  aged = {hit.id: hit.score for hit in halved}
+  assert aged["n20"] == pytest.approx(by_id["n20"])
+  assert aged["n19"] - low == pytest.approx((by_id["n19"] - low) / 2, rel=0.01)
+
+
+def test_a_reranker_orders_the_best(base):
+  asked = []
+
+  def rerank(question, texts):
+    asked.append((question, len(texts)))
+    return [len(text) for text in texts]
+
+  found = base.search("river", k=5, rerank=rerank)
+  assert asked == [("river", min(50, base.num_passages))]
+  longest = sorted((len(hit.text) for hit in base.search("river", k=50)), reverse=True)
+  assert [len(hit.text) for hit in found] == longest[:5] == [hit.score for hit in found]
+
+  class Encoder:
+    def predict(self, pairs, **_):
+      return np.array([-len(text) for _, text in pairs], np.float32)
+
+  assert len(base.search("river", k=1, rerank=Encoder())[0].text) == longest[-1]
+  deep = base.search("river", k=60, rerank=rerank)
+  assert [hit.score for hit in deep] == sorted((hit.score for hit in deep), reverse=True)
+  assert len({(hit.id, hit.passage) for hit in deep}) == len(deep) == base.num_passages
+
+
+@pytest.mark.parametrize("scores", [[1.0], [[1.0]] * 50, [float("nan")] * 50, None])
+def test_scores_that_are_none_are_refused(base, scores):
+  with pytest.raises((ValueError, TypeError), match="rerank returned|None"):
+    base.search("river", rerank=lambda question, texts: scores)
+
+
+@pytest.mark.parametrize(
+  ("asked", "said"),
+  [
+    ({"newer": "date"}, "give FIELD:HALF_LIFE"),
+    ({"newer": "date:0"}, "give FIELD:HALF_LIFE"),
+    ({"newer": ":5"}, "give FIELD:HALF_LIFE"),
+    ({"newer": "date:nan"}, "give FIELD:HALF_LIFE"),
+    ({"newer": "nothing:5"}, "no document has"),
+    ({"per_document": 0}, "per_document"),
+    ({"around": -1}, "around"),
+  ],
+)
+def test_what_makes_no_sense_is_refused(base, asked, said):
+  with pytest.raises(ValueError, match=said):
+    base.search("river", **asked)
+
+
+def test_what_stands_around_is_told(base):
+  (hit,) = [
+    hit for hit in base.search("river", k=1000, around=1) if (hit.id, hit.passage) == ("long", 3)
+  ]
+  lines = base.document("long").text.splitlines()
+  assert hit.around.splitlines() == lines[2:5] and hit.text == lines[3]
+  whole = base.search("river stream", k=1, around=10_000)[0]
+  assert whole.around == base.document(whole.id).text
+
+
+def test_options_go_together_and_through_the_command_line(base, capsys):
+  found = base.search("river", k=6, per_document=1, distinct=True, newer="date:400", around=1)
+  assert len({*ids(found)}) == 6
+  flags = ["--k=6", "--per_document=1", "--distinct", "--newer=date:400", "--around=1"]
+  assert main.main(["kb", "search", str(base.path), "river", *flags]) == 0
+  assert capsys.readouterr().out == f"{found!r}\n"

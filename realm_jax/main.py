@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
       error = f"{str(error).splitlines()[0]} {_MEMORY_HINT}"
       return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
     trains = not argv[0].startswith("kb")
-    if needed := extras.missing(error, trains=trains):
+    if needed := extras.missing(error, trains=trains) or backend.not_started(error):
       error = needed
     elif not _is_user_error(error):
       raise

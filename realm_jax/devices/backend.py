@@ -4,6 +4,7 @@ import glob
 import hashlib
 import importlib.util
 import os
+import traceback
 
 from realm_jax.foundations import system
 
@@ -24,6 +25,19 @@ def prepare() -> None:
 def accelerators(devices: str = "/dev") -> list[str]:
   """Returns the device files of accelerators."""
   return [file for name in _ACCELERATORS for file in glob.glob(os.path.join(devices, name))]
+
+
+def not_started(error: Exception) -> str:
+  """Returns what to do if JAX found no device of JAX_PLATFORMS; "" for another error."""
+  frames, wanted = traceback.extract_tb(error.__traceback__), os.environ.get("JAX_PLATFORMS")
+  if not wanted or not frames or not frames[-1].filename.endswith("jax/_src/xla_bridge.py"):
+    return ""
+  reason = str(error).strip().partition("\n")[0]
+  said = "" if not reason or reason.startswith("In call to") else f" ({reason})"
+  return (
+    f"JAX found no device of JAX_PLATFORMS={wanted}{said}; unset it to compute on what is here, "
+    "or install what JAX needs for them"
+  )
 
 
 def keep_programs(directory: str | None) -> None:

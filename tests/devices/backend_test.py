@@ -40,3 +40,20 @@ def test_processors_of_one_name_are_told_apart_by_their_flags(monkeypatch):
   assert backend.programs_directory("cache") == programs
   fields["flags"] = "avx2"
   assert backend.programs_directory("cache") != programs
+
+
+@pytest.mark.parametrize(
+  ("wanted", "reason", "file", "found"),
+  [
+    ("cuda", "", "jax/_src/xla_bridge.py", "no device of JAX_PLATFORMS=cuda; unset it"),
+    ("tpu", "Unable to", "jax/_src/xla_bridge.py", "of JAX_PLATFORMS=tpu (Unable to); unset it"),
+    ("cuda", "", "jax/_src/core.py", ""),
+    ("", "", "jax/_src/xla_bridge.py", ""),
+  ],
+)
+def test_devices_that_are_not_there_are_named(monkeypatch, wanted, reason, file, found):
+  monkeypatch.setenv("JAX_PLATFORMS", wanted)
+  with pytest.raises(AssertionError) as caught:
+    exec(compile(f"raise AssertionError({reason!r})", f"/lib/{file}", "exec"))
+  said = backend.not_started(caught.value)
+  assert found in said and bool(found) == bool(said)

@@ -160,3 +160,27 @@ def test_the_keyboard_is_enough(base, open_app, tmp_path):
   assert base.past_question("elms") is None
   page.get_by_role("button", name="Sign out").press("Enter")
   page.get_by_text("Sign in to change documents").wait_for()
+
+
+def test_it_works_without_javascript(base, open_app):
+  page = open_app(make_app(base, edit_token=TOKEN), **PHONE, java_script_enabled=False)
+  page.locator(".examples button").first.click()
+  assert "q=Plant" in page.url and page.locator(".card").count() == 10
+  page.get_by_role("link", name="Documents").click()
+  page.locator(".add summary").click()
+  page.get_by_label("Edit token").fill(TOKEN)
+  page.get_by_role("button", name="Sign in").click()
+  page.locator("summary", has_text="Add a document").click()
+  page.get_by_label("Id", exact=True).fill("moss")
+  page.get_by_label("Text", exact=True).fill("Moss likes water.")
+  page.get_by_label("Other fields").fill("{year: 1970}")
+  page.get_by_role("button", name="Add").click()
+  assert page.locator(".refusal").is_visible()
+  assert page.get_by_label("Text", exact=True).input_value() == "Moss likes water."
+  page.get_by_label("Other fields").fill("")
+  page.get_by_role("button", name="Add").click()
+  page.locator("summary", has_text="Delete").click()
+  assert "moss" in base
+  page.get_by_role("button", name="Delete “moss”").click()
+  page.locator("h1", has_text="Documents").wait_for()
+  assert "moss" not in base

@@ -99,6 +99,7 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("click", (event) => {
   const example = event.target.closest("[data-text]");
   if (!example) return;
+  event.preventDefault();  // it would be asked without the other fields
   document.getElementById("q").value = example.dataset.text;
   const target = document.getElementById("answer");
   if (target) target.value = example.dataset.answer;

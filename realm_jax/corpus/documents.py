@@ -18,6 +18,7 @@ from realm_jax.corpus.outline import Mark
 from realm_jax.corpus.passage_store import passage_uid
 
 _NAMED = 20
+_SHOWN = 60  # characters of a value in a message
 _LARGEST = 2**53  # beyond which some readers of JSON change whole numbers
 _NAMES = (str, numbers.Number, datetime.date, datetime.time, np.datetime64, uuid.UUID, os.PathLike)
 _TIMES = (datetime.datetime, np.datetime64, np.timedelta64)
@@ -177,11 +178,13 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
     except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, UTF-8 cannot
       raise ValueError("half of a surrogate pair, which is not Unicode") from error
     if not text.strip() and not title.strip():
-      return BadRecord(kind="records_without_text", name=name)
+      others = ", ".join(fields)[:_SHOWN]
+      reason = f"no `text` among {others}" if others and not {*own} & {*fields} else ""
+      return BadRecord(kind="records_without_text", name=name, reason=reason)
     # Offsets count the white space as well.
     spans = _pairs(spans) if text.strip() else None
     return Document(
-      id=id or default_id,
+      id=id if id.strip() else default_id,
       title=title,
       text=text.strip() if spans is None else text,
       spans=spans,

@@ -1,11 +1,9 @@
-"""The records of a file: JSON, a table as text, or Parquet.
+"""The records of a file of JSON or Parquet.
 
 Records have a `text` or a `title`, and may have an `id` and other fields.
 """
 
 import collections
-import csv
-import functools
 import io
 import itertools
 import json
@@ -14,17 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TextIO
 
 from realm_jax.corpus import limits
-from realm_jax.corpus.documents import BadRecord, Document, Record, make_record, written_number
+from realm_jax.corpus.documents import BadRecord, Document, Record, make_record
 from realm_jax.corpus.input_files import NOT_UTF8, InputFile, lines_of, text_error
 from realm_jax.foundations import text_files
 
 _TEXTS = ("id", "_id", "title", "text")
 
 _NO_OBJECT = "not an object; write one JSON object a line"
-_SPACE = " \t\r\n\ufeff"
+_SPACE = " \t\r\n\x1e\ufeff"  # and what begins a record of JSON Text Sequences
 _NO_SPACE = re.compile(f"[^{_SPACE}]")
-
-_DELIMITERS = ",\t;|"
 
 _ROWS_AT_ONCE = 256
 
@@ -65,6 +61,8 @@ def read_json(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Recor
 def _goes_on(line: str) -> bool:
   """Returns whether a line begins an array, or an object that does not end in it."""
   line = line.strip(_SPACE)
+  if line[:1] == "[":
+    return True
   if len(line) > limits.RECORD:
     return line[0] == "["
   try:
@@ -130,111 +128,6 @@ def _record(value: Any, *, file: InputFile, number: int, name: str) -> Record:
   if not isinstance(value, dict):
     return BadRecord(kind="broken_records", name=name, reason=_NO_OBJECT)
   return make_record(value, default_id=f"{file.id}:{number}", name=name)
-
-
-def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Record]:
-  """Yields the rows of one file; its header shows what separates cells.
-
-  A column has numbers if each of its cells is what its number is written as; otherwise its cells
-  are texts, such as "1.10" or "007". Columns without a name are left out.
-
-  Args:
-    lines: Opens the file, whose bad bytes become halves of surrogate pairs; it is read twice.
-  """
-  csv.field_size_limit(limits.RECORD)
-  header = next(lines_of(lines()), "")
-  if not header:
-    return
-  delimiter = max(_DELIMITERS, key=header.count)
-  reason = text_error(header) or limits.too_many_fields(header.count(delimiter) + 1)
-  cells = [] if reason else next(csv.reader([header], delimiter=delimiter), [])
-  columns = [name.strip() for name in cells]
-  twice = [name for name, count in collections.Counter(columns).items() if name and count > 1]
-  if not {"text", "title"} & {*columns}:
-    reason = reason or f"its first line names no column `text`: {header.strip()[:60]!r}"
-  elif twice:
-    reason = f"its first line names several columns {twice[0]!r}"
-  if reason:
-    yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
-    return
-  rows = functools.partial(_table_rows, lines, delimiter=delimiter, num_columns=len(columns))
-  numeric = [name not in _TEXTS for name in columns]
-  for cells in rows():
-    if not isinstance(cells, str):
-      for column, cell in enumerate(cells[: len(columns)]):
-        if numeric[column] and cell and written_number(cell) is None:
-          numeric[column] = False
-  for row, cells in enumerate(rows()):
-    name = f"{file.shown}:row {row}"
-    if isinstance(cells, str):
-      yield BadRecord(kind="broken_records", name=name, reason=cells)
-    elif cells:
-      fields = {
-        column: written_number(cell) if is_number else cell
-        for column, cell, is_number in zip(columns, cells, numeric, strict=False)
-        if column and cell
-      }
-      yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
-
-
-def _table_rows(
-  lines: Callable[[], TextIO], *, delimiter: str, num_columns: int
-) -> Iterator[list[str] | str]:
-  """Yields the cells of each row, or what is wrong with it.
-
-  A quotation mark that opens a cell swallows no other rows: it is part of the text if another one
-  follows that does not close it, if none follows at all, or, in a table of tabs, if what it would
-  quote has a line's end and a tab.
-  """
-  content, waiting = enumerate(lines_of(lines()), start=1), collections.deque[tuple[int, str]]()
-  next(content)
-  unclosed = 0  # line before which no quotation goes on, so that each is read twice at most
-
-  def upcoming() -> tuple[int, str] | None:
-    return waiting.popleft() if waiting else next(content, None)
-
-  def quoted(number: int, line: str) -> list[str] | None:
-    """Returns the cells of a row that begins with this line, and drops its other lines."""
-    nonlocal unclosed
-    ahead: list[tuple[int, str]] = []
-
-    def following() -> Iterator[str]:
-      size = 0
-      while number >= unclosed and len(ahead) < limits.ROW_LINES and size < limits.RECORD:
-        if not (numbered := upcoming()):
-          return
-        ahead.append(numbered)
-        size += len(numbered[1])
-        yield numbered[1]
-
-    try:
-      read = csv.reader(itertools.chain([line], following()), delimiter=delimiter, strict=True)
-      cells = next(read)
-    except csv.Error:
-      cells = None
-    if cells is None or (delimiter == "\t" and any("\t" in c and "\n" in c for c in cells)):
-      waiting.extendleft(reversed(ahead))
-      unclosed = ahead[-1][0] if ahead else unclosed
-      return None
-    return cells
-
-  for number, line in iter(upcoming, None):
-    if line == "\n":
-      yield []
-      continue
-    cells = quoted(number, line) if '"' in line else None
-    if cells is None:
-      cells = line.rstrip("\r\n").split(delimiter)
-    while len(cells) > num_columns and not cells[-1]:
-      del cells[-1]
-    if reason := text_error(line if len(line) > limits.RECORD else "".join(cells)):
-      yield reason
-    elif len(cells) <= num_columns:
-      yield cells if cells != [""] else []
-    elif line.count('"') % 2:
-      yield f"the quotation mark on line {number} is not closed"
-    else:
-      yield f"{len(cells)} cells for {num_columns} columns; put texts into quotes"
 
 
 def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:

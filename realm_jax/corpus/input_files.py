@@ -20,6 +20,7 @@ Format = Literal["auto", "jsonl", "parquet", "table", "text", "markdown", "docum
 _FORMATS: dict[str, Format] = {
   ".jsonl": "jsonl",
   ".json": "jsonl",
+  ".ndjson": "jsonl",
   ".parquet": "parquet",
   ".csv": "table",
   ".tsv": "table",
@@ -308,7 +309,7 @@ def _root(input: str, paths: Sequence[str]) -> str:
 class TextFile:
   """Opens the text of a file, UTF-8 or UTF-16, again each time that it is called.
 
-  Lines end as they do in the file. Bytes that are not UTF-8 become halves of surrogate pairs, so
+  Bytes that are not UTF-8 become halves of surrogate pairs, so
   that one bad byte does not end the file.
 
   Args:
@@ -316,7 +317,7 @@ class TextFile:
     newline: See `io.TextIOWrapper`.
   """
 
-  def __init__(self, open: Callable[[], BinaryIO], *, newline: str):
+  def __init__(self, open: Callable[[], BinaryIO], *, newline: str | None):
     self._open = open
     self._newline = newline
     self._text: io.TextIOWrapper | None = None

@@ -15,8 +15,9 @@ from typing import BinaryIO, TextIO, cast
 
 from realm_jax.corpus import document_files, limits
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
-from realm_jax.corpus.formats import read_json, read_parquet, read_table
+from realm_jax.corpus.formats import read_json, read_parquet
 from realm_jax.corpus.input_files import InputFile, TextFile, stem, text_error, unreadable
+from realm_jax.corpus.tables import read_table
 from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
@@ -120,7 +121,7 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   if file.format == "parquet":
     yield from read_parquet(content, file=file)
     return
-  read, newline = _READERS.get(file.format, (_read_text, "\n"))
+  read, newline = _READERS.get(file.format, (_read_text, None))
 
   def opened() -> BinaryIO:
     content.seek(0)
@@ -229,7 +230,8 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   yield make_record(record, default_id=file.id, name=file.shown)
 
 
-_READERS = {"jsonl": (read_json, "\n"), "table": (read_table, "")}
+# How each is read, and its lines end; "" leaves the ends of lines to the reader.
+_READERS = {"jsonl": (read_json, None), "table": (read_table, "")}
 
 
 def sample_texts(

@@ -155,6 +155,53 @@ def test_one_bad_row_of_a_table_is_named_and_the_others_are_read(tmp_path, delim
   assert [d.id for d in found] == [f"{n}" for n in range(2_000) if n != 1_000]
 
 
+HEADERS = [  # a table, and its texts
+  ("\ufeffsep=;\nid;text\n1;a\n", ["a"]),  # as Excel has it
+  ("\n\r\n\nid,text\n1,a\n", ["a"]),
+  ('id,text,"Date\n(UTC)"\n1,a,2020\n2,b,2021\n', ["a", "b"]),
+  ('"a;b;c;d",text\nx,a\n', ["a"]),
+  ('"last, first",text\n"Lee, Ann",a\n', ["a"]),
+  ('id, text\n1, "a, b"\n2, c\n3,"d"\n', ["a, b", "c", "d"]),
+  ('id,text,"note\n1,a,b\n', ["a"]),  # a mark that closes nowhere
+  ('id,text\n1,"a \\"b\\", c"\n2,"d\\"\n', ['a "b", c', "d\\"]),  # as databases have it
+  ('id,text\n1,"a \\"b\\",\nc"\n2,"C:\\x"\n', ['a "b",\nc', "C:\\x"]),
+]
+
+
+@pytest.mark.parametrize(("table", "texts"), HEADERS)
+def test_a_header_tells_what_separates_cells_and_where_rows_begin(tmp_path, table, texts):
+  found = records(tmp_path / "a.csv", table.encode())
+  assert [record.text for record in found] == texts
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+  ("name", "lines"),
+  [
+    ("a.txt", ["Title", "Text."]),
+    ("a.md", ["---", "title: Title", "---", "Text."]),
+    ("a.jsonl", ["", '{"id": "a.jsonl", "title": "Title", "text": "Text."}', ""]),
+    ("a.ndjson", ['\x1e{"id": "a.ndjson", "title": "Title", "text": "Text."}']),
+    ("a.json", ["[", '{"id": "a.json", "title": "Title",', '"text": "Text."}]']),
+    ("a.csv", ["id,title,text", "a.csv,Title,Text."]),
+  ],
+)
+def test_lines_end_as_in_any_system(tmp_path, end, name, lines):
+  expected = [Document(id=name, title="Title", text="Text.")]
+  assert records(tmp_path / name, end.join([*lines, ""]).encode()) == expected
+
+
+def test_a_record_without_text_is_named_with_what_it_has_and_a_blank_id_is_none(tmp_path):
+  content = b'{"content": "a", "n": 1}\n{"id": "b", "text": " "}\n{"id": " ", "text": "c"}\n'
+  first, second, third = records(tmp_path / "a.jsonl", content)
+  assert (first.reason, second.reason) == ("no `text` among content, n", "")
+  assert third.id == "a.jsonl:2"
+  assert [r.text for r in records(tmp_path / "b.json", b'[{"text":"a"}] [{"text":"b"}]')] == [
+    "a",
+    "b",
+  ]
+
+
 QUOTED = [  # rows, what separates them, and the texts or what is wrong with them
   ('1,"a, b"\n2,"a\nb, c"\n3,c\n', ",", ["a, b", "a\nb, c", "c"]),
   ('1,"a ""b"" c"\n2,6" pipe\n3,c\n', ",", ['a "b" c', '6" pipe', "c"]),

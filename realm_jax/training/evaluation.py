@@ -19,6 +19,10 @@ from realm_jax.text.wordpieces import WordPieces
 SAMPLES = 4  # queries that are shown
 
 
+class StoppedError(Exception):
+  """An evaluation was left because the run was told to stop."""
+
+
 class FixedEvaluation:
   """Evaluates fixed queries with the current parameters and what they retrieve.
 

@@ -214,6 +214,7 @@ class QuestionEvaluation:
     loaded: Callable[[], LoadedGeneration],
     passage_length: int,
     batch_size: int,
+    stop: Callable[[], bool] = lambda: False,
   ):
     dev_questions = sampled(read_questions(questions), config.max_dev_questions)
     recall_at = [k for k in RECALL_AT if k <= _RETRIEVED]
@@ -229,10 +230,10 @@ class QuestionEvaluation:
     )
     self._model = model
     self._store, self._loaded, self._passage_length = store, loaded, passage_length
-    self._outcomes = []
+    self._outcomes, self._stop = [], stop
 
   def __call__(self, params) -> dict[str, float]:
-    """Returns the metrics, named `dev/...`."""
+    """Returns the metrics, named `dev/...`; raises StoppedError once the run is to stop."""
     answerer = QuestionAnswerer(
       dataclasses.replace(self._model, params=params),
       EditableCorpus(
@@ -243,7 +244,13 @@ class QuestionEvaluation:
       ),
       batch_size=self._questions.asking.batch_size,
     )
-    system = System(self._store, {}, answerer.retrieve, answerer.answer)
+
+    def answer(*asked, **settings):
+      if self._stop():  # thousands of questions take longer than a run has before it is killed
+        raise evaluation.StoppedError
+      return answerer.answer(*asked, **settings)
+
+    system = System(self._store, {}, answerer.retrieve, answer)
     self._outcomes = self._questions.ask(system)
     metrics = self._questions.scored(self._outcomes, system).summary()
     return {f"dev/{name}": float(value) for name, value in metrics.items() if name != "groups"}

@@ -122,6 +122,7 @@ def train(
       means = interval.means()
       means |= compare(taken, means)
       writer.write_scalars(taken, {**means, **evaluate(taken, state)})
+      stopping = stop() or stopping  # an evaluation may take minutes
       line.show(taken, means)
       interval = _Interval()
     for hook in hooks:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.opening import PublishedGenerations
 from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
@@ -20,6 +22,7 @@ from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
+from realm_jax.training.evaluation import StoppedError
 from realm_jax.training.metric_writers import MetricWriter, SwapLog
 from realm_jax.training.starts import Start, begun
 from realm_jax.training.train_program import TrainProgram, TrainState
@@ -83,6 +86,7 @@ class TrainingRun:
     self.mesh, self.batch_sharding = program.mesh, program.batch_sharding
     self._train_step = program.train_step
     self._alarm: Alarm | None = None  # that ends the run
+    self._unevaluated: int | None = None  # the step whose evaluation was left
     self._healthy_step = -1
     self._failure = ""
     self._stop = train_loop.StopSignal()
@@ -279,7 +283,12 @@ class TrainingRun:
         return {}
       if evaluation is None or not is_evaluated(step):
         return {}
-      metrics = evaluation.metrics(state.params)
+      try:
+        metrics = evaluation.metrics(state.params)
+      except StoppedError:
+        logging.info("step %d is evaluated when the run resumes", step)
+        self._unevaluated = step
+        return {}
       described = {**self._metadata, **metadata()}
       evaluation.best.offer(step, state.params, metrics=metrics, metadata=described)
       return metrics
@@ -311,6 +320,9 @@ class TrainingRun:
 
     if self.step == 0 and evaluation is not None and evaluation.at_start:
       evaluate(0, self.state)
+    left = None if self.resumed is None else self.resumed.metadata.get("unevaluated")
+    if left == self.step and (metrics := evaluate(self.step, self.state)):
+      self._writer.write_scalars(self.step, metrics)
     first_batch = self._first_batch(source)
     self.state = train_loop.train(
       self.state,
@@ -378,7 +390,7 @@ class TrainingRun:
     if self._mirror is not None:
       self._writer.flush()
       self._mirror.flush()
-    known = {**self._metadata, "last_good": self._last_good}
+    known = {**self._metadata, "last_good": self._last_good, "unevaluated": self._unevaluated}
     self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
 
 

@@ -1,7 +1,9 @@
 """A run in its working directory: what it records of its batches, and resuming with others."""
 
 import dataclasses
+import os
 import shutil
+import signal
 
 import flax.linen as nn
 import jax
@@ -12,12 +14,16 @@ import pytest
 from realm_jax.checkpoints import orbax_files
 from realm_jax.checkpoints.orbax_files import BestCheckpoint
 from realm_jax.devices.datatypes import Mean
+from realm_jax.foundations import text_files
+from realm_jax.launching.supervisor import STOPPED
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.training.batch_sources import PlainBatches
+from realm_jax.training.evaluation import StoppedError
+from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.training_config import RunConfig, TrainingConfig
-from realm_jax.training.training_run import TrainingRun
+from realm_jax.training.training_run import Evaluation, TrainingRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +101,34 @@ def test_a_run_goes_on_where_its_data_stopped(read_after, tmp_path):
   saved = orbax_files.read_metadata(orbax_files.resolve(tmp_path / "run" / "checkpoints"))
   assert saved["batches"] == {"batch_size": 8, "seed": 0}
   assert read_after(3) == 4
+
+
+def test_an_evaluation_does_not_hold_up_a_stop_and_is_made_when_the_run_resumes(begun, tmp_path):
+  """The checkpoint is of the step that was to be evaluated, and the best is found as without it."""
+  stops = [True, False, False]
+
+  def metrics(params):
+    if stops.pop(0):
+      os.kill(os.getpid(), signal.SIGTERM)
+      raise StoppedError
+    return {"dev/score": float(params["kernel"][0, 0])}
+
+  def train():
+    with begun(4) as run, BestCheckpoint(tmp_path / "best", metric="dev/score") as best:
+      run.train(
+        PlainBatches(Numbers(8), put_on_devices=run.put_on_devices),
+        evaluation=Evaluation(metrics=metrics, every=2, best=best),
+      )
+
+  with pytest.raises(SystemExit) as stopped:
+    train()
+  assert stopped.value.code == STOPPED
+  assert orbax_files.steps(tmp_path / "run" / "checkpoints") == [2]
+  train()
+  rows = text_files.read_log(tmp_path / "run" / METRICS_FILE)
+  assert [row["step"] for row in rows if "dev/score" in row] == [2, 4]
+  assert [row["step"] for row in rows if LOSS in row] == [1, 2, 3, 4]
+  assert not stops and orbax_files.steps(tmp_path / "best") == [2]
 
 
 def test_other_batches_are_refused_or_begin_anew(read_after):

@@ -128,6 +128,7 @@ def finetune(
         loaded=lambda: refresher.current,
         passage_length=begun.passage_length,
         batch_size=finetuning.data.batch_size,
+        stop=run.stopped,
       )
       best = BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric, measured_on=dev.digest)
       evaluation = Evaluation(

@@ -7,6 +7,7 @@ from realm_jax.checkpoints import importing
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.models import bert
 from realm_jax.models.open_qa import SpanReader
 from realm_jax.text.wordpieces import SPECIAL_TOKENS
 
@@ -15,6 +16,12 @@ TEXTS = ["River", "towns", "North", "norther", "the", "café", "12", "of", ",", 
 COUNT, WIDTH = 200, 30
 
 pytestmark = [pytest.mark.parity, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(autouse=True)
+def float32_here(monkeypatch):
+  """Imported models compute in the machine's fastest dtype; tolerances are float32's."""
+  monkeypatch.setattr(bert, "fastest_dtype", lambda: "float32")
 
 
 @pytest.fixture(scope="module")

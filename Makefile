@@ -1,9 +1,10 @@
 # `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
-# `make interop` runs the tests of extras that `make test` skips. `make parity` compares with
+# `make lint` checks style, types, and that documents, pins and names hold together; `make test-all`
+# also runs the tests that take minutes. `make interop` runs those of extras. `make parity` compares with
 # transformers and `make t5x` tests the adapter for t5x, each in an environment of its own.
 # `make docs` builds the documents as a site in build/site.
 
-.PHONY: demo test interop parity t5x lint docs docs-check dist clean
+.PHONY: demo test test-all interop parity t5x lint docs dist clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -17,6 +18,11 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
+# Tests of the repository itself, which `make lint` runs.
+REPOSITORY := $(addprefix tests/,architecture_test.py axis_letters_test.py docs_test.py gin \
+  interop_test.py pins_test.py public_names_test.py wheel_test.py)
+PYTEST := .venv/bin/python -m pytest -q -n 2 --dist worksteal
+
 INTEROP := beam,faiss,mcp,parquet,xmanager
 TESTED := train,serve,documents,gcs,trec
 
@@ -26,19 +32,20 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/installed
 	.venv/bin/realm demo --gin_file=gin/experiments/demo.gin --workdir=runs/demo
 
-test: lint
-	.venv/bin/python -m pytest -q -n 2 --dist worksteal
+test: .venv/installed
+	$(PYTEST) -m 'not slow' $(addprefix --ignore=,$(REPOSITORY))
+
+test-all: .venv/installed
+	$(PYTEST) $(addprefix --ignore=,$(REPOSITORY))
 
 lint: .venv/installed
 	.venv/bin/ruff check --quiet .
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/basedpyright --level error
+	$(PYTEST) $(REPOSITORY)
 
 docs: .venv/docs-installed
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
-
-docs-check: .venv/installed
-	.venv/bin/python -m pytest -q tests/docs_test.py
 
 # With REPOSITORY_URL=https://HOST/OWNER/realm_jax the links of the README are absolute.
 dist: .venv/release-installed

@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import fcntl
 import functools
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -108,8 +110,22 @@ def traced_once():
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory):
-  """A directory with almanac, vocabulary, corpora, a checkpoint of step 0 and its index."""
-  root = tmp_path_factory.mktemp("world")
+  """A directory with almanac, vocabulary, corpora, a checkpoint of step 0 and its index.
+
+  The first of several workers builds it, and each has a copy.
+  """
+  base = tmp_path_factory.getbasetemp()
+  built = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built_world"
+  with open(f"{built}.lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not built.exists():
+      unfinished = tmp_path_factory.mktemp("unfinished")
+      _build_world(unfinished)
+      unfinished.rename(built)
+  return shutil.copytree(built, base / "world")
+
+
+def _build_world(root):
   make_corpora(root)
   prepare_examples(
     task="masked_queries",
@@ -126,7 +142,6 @@ def world(tmp_path_factory):
     index=str(root / "index"),
     builder=BuilderConfig(searcher=SearcherConfig(kind="scann")),
   )
-  return root
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,7 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, ca
   assert [a["text"] for a in alone["answers"]] == [a["text"] for a in lines[4]["answers"]]
 
 
+@pytest.mark.slow
 def test_everything_trains_while_the_index_follows(tune, world, rows):
   index = str(world / "followed_questions")
   settings = {

@@ -14,7 +14,7 @@ from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOGETHER = """
 import sys

@@ -17,7 +17,7 @@ from realm_jax.training.metric_writers import METRICS_FILE
 from tests.e2e.conftest import WITHOUT_TENSORFLOW
 from tests.experiments import ROOT
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 GRACE_SECONDS = 30  # the shortest that clouds give a machine that they take back
 

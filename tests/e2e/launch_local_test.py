@@ -7,7 +7,7 @@ import pytest
 from realm_jax import main
 from realm_jax.index import generations
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):

@@ -21,7 +21,7 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.index import generations
 from realm_jax.training.metric_writers import METRICS_FILE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Of float32 sums in another order, in each of twenty steps.
 _ROUNDING = 60 * float(np.finfo(np.float32).eps)

@@ -95,6 +95,7 @@ def texts(emulated_gcs):
   return "gs://bucket/texts"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("texts")
 def test_documents_in_a_bucket_are_prepared_embedded_and_served():

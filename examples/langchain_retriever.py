@@ -11,8 +11,9 @@ import realm_jax
 class KnowledgeBaseRetriever(BaseRetriever):
   """Finds passages: `KnowledgeBaseRetriever(base=base).invoke("which alloy was used?", k=3)`.
 
-  The metadata of a passage are the fields of its document, and its id (`source`), title and score
-  unless the document has fields of these names. What was useful is told by `feedback`.
+  The metadata of a passage are the fields of its document, and its id (`source`), title, page,
+  heading and score unless the document has fields of these names. What was useful is told by
+  `feedback`.
   """
 
   model_config = {"arbitrary_types_allowed": True}
@@ -26,7 +27,14 @@ class KnowledgeBaseRetriever(BaseRetriever):
       Document(
         id=f"{hit.id}#{hit.passage}",
         page_content=hit.text,
-        metadata={"source": hit.id, "title": hit.title, "score": hit.score, **hit.fields},
+        metadata={
+          "source": hit.id,
+          "title": hit.title,
+          "page": hit.page,
+          "heading": hit.heading,
+          "score": hit.score,
+          **hit.fields,
+        },
       )
       for hit in self.base.search(query, k=k, where=where)
     ]

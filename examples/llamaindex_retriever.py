@@ -18,8 +18,8 @@ import realm_jax
 class KnowledgeBaseRetriever(BaseRetriever):
   """Finds passages: `KnowledgeBaseRetriever(base).retrieve("which alloy was used?")`.
 
-  The metadata of a passage are the fields of its document, and its id (`source`) and title unless
-  the document has fields of these names. What was useful is told by `feedback`.
+  The metadata of a passage are the fields of its document, and its id (`source`), title, page and
+  heading unless the document has fields of these names. What was useful is told by `feedback`.
   """
 
   def __init__(self, base: realm_jax.KnowledgeBase, *, k: int = 5, where: dict | None = None):
@@ -33,7 +33,13 @@ class KnowledgeBaseRetriever(BaseRetriever):
         node=TextNode(
           id_=f"{hit.id}#{hit.passage}",
           text=hit.text,
-          metadata={"source": hit.id, "title": hit.title, **hit.fields},
+          metadata={
+            "source": hit.id,
+            "title": hit.title,
+            "page": hit.page,
+            "heading": hit.heading,
+            **hit.fields,
+          },
           relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=hit.id)},
         ),
         score=hit.score,

@@ -1,6 +1,5 @@
 """PDF, office files, pages and mail as documents, read in a process of its own within bounds."""
 
-import dataclasses
 import functools
 import json
 import re
@@ -8,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from realm_jax.corpus import limits
-from realm_jax.corpus.documents import BadRecord, Document, Record, make_record
+from realm_jax.corpus.documents import BadRecord, Record, make_record
 from realm_jax.corpus.input_files import InputFile, stem
 from realm_jax.corpus.outline import Mark
 from realm_jax.foundations import extras
@@ -74,10 +73,8 @@ def _records(found: dict[str, Any], file: InputFile) -> Iterator[Record]:
   title = found["title"]
   if not title or _NO_TITLE.fullmatch(title):
     title = found["heading"] or stem(file.id)
-  record = make_record({"title": title, "text": text}, default_id=file.id, name=file.shown)
-  if isinstance(record, Document):
-    record = dataclasses.replace(record, outline=tuple(marks))
-  yield record
+  record = {"title": title, "text": text}
+  yield make_record(record, default_id=file.id, name=file.shown, outline=marks)
   if blank:
     more = f" and {len(blank) - _PAGES_NAMED:,} more" if len(blank) > _PAGES_NAMED else ""
     pages = ", ".join(map(str, blank[:_PAGES_NAMED])) + more

@@ -147,7 +147,9 @@ def _listed(names: Sequence[str], count: int) -> str:
   return ", ".join(names) + (f" and {count - len(names):,} more" if count > len(names) else "")
 
 
-def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Record:
+def make_record(
+  fields: Mapping[str, Any], *, default_id: str, name: str, outline: Sequence[Mark] = ()
+) -> Record:
   """Validates one record.
 
   Args:
@@ -156,6 +158,7 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
       byte offsets in `spans` are salient spans.
     default_id: Id of a document without one.
     name: File and line, row or page of the record.
+    outline: Of its text, which begins and ends without white space.
 
   Returns:
     The document, or a bad record if it has neither text nor title, or something that is not valid
@@ -189,6 +192,7 @@ def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Rec
       text=text.strip() if spans is None else text,
       spans=spans,
       fields=json_values({key: value for key, value in fields.items() if key not in own}),
+      outline=tuple(outline),
     )
   except ValueError as error:
     return BadRecord(kind="broken_records", name=name, reason=str(error))

@@ -15,6 +15,7 @@ FRONT_MATTER = 2**15  # characters; what is longer is text
 FRONT_MATTER_VALUES = 10_000  # which references may multiply
 REPEATED_TITLE = 1_000  # characters that are searched with each passage of a document
 
+HEADING = 200  # characters that are searched with each passage of a section
 DOCUMENT = 2**29  # bytes of a PDF and the like
 DOCUMENT_MEMORY = 2**32  # bytes of the process that reads it
 DOCUMENT_SECONDS = 120  # that it may compute, many times what one of that size takes

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import markdown_it
 from markdown_it.token import Token
 
-from realm_jax.corpus import front_matter, html_text
+from realm_jax.corpus import front_matter, html_text, outline
 from realm_jax.corpus.html_text import Piece
+from realm_jax.corpus.outline import Block, Mark
 
 _OWN = ("id", "text", "spans")  # which the file has by itself
 _MOST_NESTED = 100
@@ -20,13 +21,15 @@ class Markdown(NamedTuple):
   Attributes:
     title: That of its front matter, or its first heading; "" if it has neither.
     text: Its blocks without markup, and without a heading at the beginning that is the title. Links
-      to addresses are followed by these.
+      to addresses are followed by these, except in headings.
     fields: What else its front matter has.
+    outline: Where its sections begin.
   """
 
   title: str
   text: str
   fields: dict[str, Any]
+  outline: tuple[Mark, ...]
 
 
 def read_markdown(text: str) -> Markdown:
@@ -35,11 +38,12 @@ def read_markdown(text: str) -> Markdown:
   title = fields.get("title")
   fields = {key: value for key, value in fields.items() if key not in (*_OWN, "title")}
   title = "" if title is None or isinstance(title, (list, dict)) else str(title).strip()
-  blocks, heading = _blocks(_parser().parse(text))
-  title = title or heading
-  if heading == title and blocks[:1] == [title]:
+  blocks = _blocks(_parser().parse(text))
+  title = title or next((block.text for block in blocks if block.level), "")
+  if blocks and blocks[0].level and blocks[0].text == title:
     blocks = blocks[1:]
-  return Markdown(" ".join(title.split()), "\n\n".join(blocks), fields)
+  text, marks = outline.joined(blocks)
+  return Markdown(" ".join(title.split()), text, fields, marks)
 
 
 @functools.cache
@@ -48,28 +52,26 @@ def _parser() -> markdown_it.MarkdownIt:
   return parser.enable(["table", "strikethrough"])
 
 
-def _blocks(tokens: Sequence[Token]) -> tuple[list[str], str]:
-  """Returns the texts of the blocks of the page, and the first heading without addresses."""
-  blocks: list[str] = []
-  heading, is_heading, in_cell, joint = "", False, False, ""
+def _blocks(tokens: Sequence[Token]) -> list[Block]:
+  """Returns the blocks of the page."""
+  blocks: list[Block] = []
+  level, in_cell, joint = 0, False, ""
   for token, pieces in zip(tokens, _shown(tokens), strict=True):
     if token.level == 0 and token.nesting >= 0:
-      joint, is_heading = "", token.type == "heading_open"
+      joint, level = "", int(token.tag[1:]) if token.type == "heading_open" else 0
     elif token.type == "tr_open" and joint:
       joint = "\n"
     elif token.type in ("td_open", "th_open", "table_close"):
       in_cell = token.nesting > 0
-    text = _joined(pieces)
+    text = _joined([piece._replace(address="") for piece in pieces] if level else pieces)
     if not text.strip():
       continue
     if joint:
-      blocks[-1] += joint + text
+      blocks[-1] = blocks[-1]._replace(text=blocks[-1].text + joint + text)
     else:
-      if is_heading:
-        heading = heading or _joined(piece._replace(address="") for piece in pieces)
-      blocks.append(text)
+      blocks.append(Block(text, level))
     joint = " " if in_cell else "\n"
-  return blocks, heading
+  return blocks
 
 
 def _shown(tokens: Sequence[Token]) -> Iterator[list[Piece]]:

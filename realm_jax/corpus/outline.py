@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from realm_jax.corpus import limits
+
 
 class Block(NamedTuple):
   """A paragraph, a table or a heading.
@@ -37,7 +39,7 @@ def joined(blocks: Iterable[Block]) -> tuple[str, tuple[Mark, ...]]:
     text = block.text if texts else block.text.lstrip()
     if not text.strip():
       continue
-    heading = " ".join(text.split()) if block.level else heading
+    heading = " ".join(text.split())[: limits.HEADING] if block.level else heading
     if block.level or block.page != page:
       page = block.page
       marks.append(Mark(place, page, heading))

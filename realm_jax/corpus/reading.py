@@ -210,14 +210,14 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   as a paragraph or the only one.
   """
   limit = limits.MARKDOWN if file.format == "markdown" else limits.RECORD
-  text, title, fields = lines().read(limit + 1), "", {}
+  text, title, fields, outline = lines().read(limit + 1), "", {}, ()
   if reason := text_error(text, limit=limit):
     yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   if file.format == "markdown":
     from realm_jax.corpus import markdown  # late, because few programs read it
 
-    title, text, fields = markdown.read_markdown(text)
+    title, text, fields, outline = markdown.read_markdown(text)
   if not (title + text).strip():
     return
   if not title:
@@ -227,7 +227,7 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
       title, body = stem(file.id), text
     text = body
   record = {**fields, "id": file.id, "title": title, "text": text}
-  yield make_record(record, default_id=file.id, name=file.shown)
+  yield make_record(record, default_id=file.id, name=file.shown, outline=outline)
 
 
 # How each is read, and its lines end; "" leaves the ends of lines to the reader.

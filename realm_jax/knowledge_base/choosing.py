@@ -342,7 +342,9 @@ def _naming(snapshot: Snapshot, questions: Sequence[Question]) -> Callable[[Ques
 
   def names(question: Question, hit: Hit) -> bool:
     terms = rare(question.text)
-    return not terms or not terms.isdisjoint(snapshot.terms(f"{hit.title} {hit.text}"))
+    return not terms or not terms.isdisjoint(
+      snapshot.terms(f"{hit.title} {hit.heading} {hit.text}")
+    )
 
   return names
 

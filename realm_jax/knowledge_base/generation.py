@@ -50,7 +50,8 @@ def prompt(question: str, passages: Hits) -> str:
 
 def _quoted(hit: Hit) -> str:
   # Numbers in brackets, as encyclopedias have them, would be taken for those of passages.
-  return citations.in_parentheses(f"{hit.title}\n{hit.text}".strip())
+  title = ", ".join(filter(None, [hit.title, hit.location]))
+  return citations.in_parentheses(f"{title}\n{hit.text}".strip())
 
 
 def answer(question: str, hits: Hits, generate: Generate) -> Answer:

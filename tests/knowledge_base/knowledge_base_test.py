@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from realm_jax import main
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import Document
+from realm_jax.corpus.outline import Mark
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
 from realm_jax.knowledge_base import folder, knowledge_base
@@ -25,6 +27,7 @@ from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import memory_file
 from realm_jax.knowledge_base.store.edit import Edit
+from realm_jax.knowledge_base.store.segment import content_digests
 from realm_jax.text import analysis, languages
 
 PLANTS = [
@@ -857,3 +860,51 @@ def test_no_link_in_a_folder_from_elsewhere_is_followed(base, tmp_path, name):
     with pytest.raises(ValueError, match=f"{name} is a link, which is not opened"):
       act()
   assert contents(tmp_path) == before
+
+
+def text_of(base, id):
+  found = base.document(id)
+  return found.text if found else ""
+
+
+def test_a_hit_says_where_it_is_in_its_document(tmp_path):
+  words = [f"Größe {n} of moss {n} in the shade {n}." for n in range(40)]
+  sections = "\n\n".join(f"## Part {n}\n\n{words[n]}" for n in range(40))
+  (tmp_path / "a").mkdir()
+  (tmp_path / "a" / "moss.md").write_text(f"# Moss\n\nSmall.\n\n{sections}\n")
+  page = f"<h1>Oak</h1><p>{' '.join(words)}</p><pre>x\n\n\n  oak = 1</pre>"
+  (tmp_path / "a" / "oak.html").write_text(page)
+  base = KnowledgeBase.create(tmp_path / "kb", tmp_path / "a", language="en")
+  base.add({"id": "note", "text": "A note\n\n\n on moss. "})
+  for _ in range(2):
+    for hit in base.search("moss shade oak note", k=100):
+      text = text_of(base, hit.id)
+      assert text[hit.start : hit.end] == hit.text
+      if hit.id == "moss.md" and hit.heading:
+        begin = text.index(hit.heading + "\n\n")
+        assert begin <= hit.start or hit.text.startswith(hit.heading)
+    assert {hit.heading for hit in base.search("oak", k=9) if hit.id == "oak.html"} == {"Oak"}
+    base.compact()
+  assert text_of(base, "note") == "A note\n\n\n on moss."
+  part = next(hit for hit in base.search("Größe 17") if "moss 17" in hit.text)
+  assert part.location == part.heading and f"({part.heading})" in repr(base.search("Größe 17"))
+
+
+def test_a_document_whose_pages_move_is_updated():
+  one, two = (Document(id="a", title="", text="ab", outline=(Mark(n, 1, ""),)) for n in (0, 1))
+  assert not np.array_equal(content_digests([one]), content_digests([two]))
+
+
+def test_a_heading_is_searched_with_each_passage_of_its_section(tmp_path):
+  words = " ".join(f"Sentence {n} is about what grows there." for n in range(60))
+  (tmp_path / "a.md").write_text(f"# Moss\n\nSmall.\n\n## Fertilizer\n\n{words}\n\n## End\n\nx\n")
+  base = KnowledgeBase.create(tmp_path / "kb", tmp_path / "a.md", language="en")
+  for _ in range(2):
+    hits = base.search("fertilizer", k=50)
+    assert len(hits) > 2 and all(
+      hit.heading == "Fertilizer" or "Fertilizer" in hit.text for hit in hits
+    )
+    base.compact()
+  (tmp_path / "long.md").write_text(f"# A\n\n## {'moss ' * 1_000}\n\n{words}\n")
+  base.add(tmp_path / "long.md")
+  assert max(len(hit.heading) for hit in base.search("moss", k=50)) == limits.HEADING

@@ -81,7 +81,7 @@ def test_an_assistant_searches_and_reads_what_another_process_writes(base):
     (hit,) = base.search("where does moss grow", k=1)
     assert found["passages"] == [
       {"score": pytest.approx(hit.score), "id": hit.id, "title": "Moss", "text": hit.text}
-      | {"passage": 0, "fields": {"year": 1958}}
+      | {"passage": 0, "start": 0, "end": len(hit.text), "fields": {"year": 1958}}
     ]
     assert ids(await call("search", question="shade", where={"year": {"gt": 1959}})) == ["fern"]
     assert ids(await call("search", question="elm")) == []

@@ -19,7 +19,7 @@ from realm_jax.foundations import extras, hub, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.encoders.together import Together
 from realm_jax.knowledge_base.store import array_file, commits
-from realm_jax.knowledge_base.store.segment import titled
+from realm_jax.knowledge_base.store.passages import titled
 
 # The last is long, so that an encoder that reads less of a text, or more, is another.
 _PROBES = (

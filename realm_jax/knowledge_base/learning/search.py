@@ -185,7 +185,7 @@ def with_features(
     features += _shape(scores[order].tolist())
     best.append({*rows[order[:5]].tolist()})
   terms = snapshot.terms(question)
-  found = [snapshot.terms(f"{hit.title} {hit.text}") & terms for hit in hits[:5]]
+  found = [snapshot.terms(f"{hit.title} {hit.heading} {hit.text}") & terms for hit in hits[:5]]
   number = max(1, len(terms))
   features += [
     float(np.log(number)),

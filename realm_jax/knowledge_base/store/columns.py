@@ -63,6 +63,11 @@ class Strings(Sequence[str]):
     content, ends = self._views
     return str(content[ends[row] : ends[row + 1]], "utf-8", "replace")
 
+  def joined(self, first: int, limit: int) -> str:
+    """Returns some neighbours as one string."""
+    content, ends = self._views
+    return str(content[ends[first] : ends[limit]], "utf-8", "replace")
+
   def kept(self, mask: np.ndarray) -> "Strings":
     """Returns the strings where the mask is true."""
     if mask.all():
@@ -73,6 +78,22 @@ class Strings(Sequence[str]):
     lengths = np.diff(self.ends)[mask]
     content = np.concatenate(runs) if runs else self.content[:0]
     return Strings(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+
+def numbered(names: Iterable[str]) -> dict[str, int]:
+  """Returns the number of each name."""
+  return {name: number for number, name in enumerate(dict.fromkeys(names))}
+
+
+def renumbered(parts: Sequence[tuple[Strings, np.ndarray]]) -> tuple[Strings, np.ndarray]:
+  """Returns the names that are used in some parts, each once, and their numbers in all parts."""
+  numbers: dict[str, int] = {}
+  codes = [np.zeros(0, np.int32)]
+  for names, numbers_N in parts:
+    used, inverse = np.unique(numbers_N, return_inverse=True)
+    new = [numbers.setdefault(names[row], len(numbers)) for row in used.tolist()]
+    codes.append(np.array(new, np.int32)[inverse])
+  return Strings.of(numbers), np.concatenate(codes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

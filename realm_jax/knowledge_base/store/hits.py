@@ -34,6 +34,10 @@ class Hit:
   Attributes:
     id: The document that it is of.
     passage: Its place in the document, from 0.
+    start: Its first character in the text of the document.
+    end: The one after its last.
+    page: Where it begins, from 1; None if the document has no pages.
+    heading: Of the section that it begins in; "" for none.
     fields: Other fields of the document.
     remembered: A past question like this one that it was useful for; "" if there is none.
     same: Other documents that have nearly the same passage, where only one is asked for.
@@ -45,10 +49,25 @@ class Hit:
   title: str
   text: str
   passage: int
+  start: int = 0
+  end: int = 0
+  page: int | None = None
+  heading: str = ""
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
   remembered: str = ""
   same: tuple[str, ...] = ()
   around: str = ""
+
+  @property
+  def location(self) -> str:
+    """Its page and heading, in words; "" if it has neither."""
+    page = f"page {self.page}" if self.page else ""
+    return ", ".join(filter(None, [page, self.heading if self.heading != self.title else ""]))
+
+  @property
+  def named(self) -> str:
+    """Its document and where it is there, in a line."""
+    return f"{self.id}  {self.title}" + (f"  ({self.location})" if self.location else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +123,7 @@ class Hits(Sequence[Hit]):
 
   def _lines(self, hit: Hit, mark: Callable[[str], str]) -> Iterator[str]:
     fields = "".join(f"  {name}={value}" for name, value in hit.fields.items())
-    yield line(f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}")
+    yield line(f"{hit.score:7.3f}  {hit.named}{fields}")
     text, lines = (hit.around, None) if hit.around else (hit.text, 4)
     for part in textwrap.wrap(plain(text), _WIDTH, max_lines=lines, placeholder=" ..."):
       yield f"         {self._marked(part, mark, str)}"
@@ -128,7 +147,8 @@ class Hits(Sequence[Hit]):
     mark = lambda words: f"<mark>{html.escape(words)}</mark>"  # noqa: E731
     rows = "".join(
       f"<tr><td>{hit.score:.3f}</td><td>{html.escape(hit.id)}</td>"
-      f"<td>{html.escape(hit.title)}</td><td>{self._marked(hit.text, mark, html.escape)}</td></tr>"
+      f"<td>{html.escape(f'{hit.title} {hit.location}'.strip())}</td>"
+      f"<td>{self._marked(hit.text, mark, html.escape)}</td></tr>"
       for hit in self.found
     )
     return (
@@ -194,14 +214,14 @@ class Answer:
     if self.cited is not None:
       doubt = [f"  (careful: {self.doubt})"] if self.doubt else []
       cited = [(place + 1, self.hits[place]) for place in self.cited]
-      lines = (line(f"  [{number}] {hit.id}  {hit.title}") for number, hit in cited)
+      lines = (line(f"  [{number}] {hit.named}") for number, hit in cited)
       return "\n".join([plain(self.text), *doubt, *lines])
     hit, (before, after) = self.hits[self.place], map(plain, self._around())
     answer = plain(self.text)
     passage = textwrap.fill(
       f"{before}{mark(answer)}{after}", _WIDTH, initial_indent="  ", subsequent_indent="  "
     )
-    head = line(f"  {hit.id}  {hit.title}")
+    head = line(f"  {hit.named}")
     return f"{answer}  ({self._share()})\n{head}\n{passage}"
 
   def _share(self) -> str:
@@ -217,7 +237,7 @@ class Answer:
     before, after = map(html.escape, self._around())
     return (
       f"<p><b>{text}</b> ({self._share()})</p>"
-      f"<p>{html.escape(hit.id)} {html.escape(hit.title)}: {before}<mark>{text}</mark>{after}</p>"
+      f"<p>{html.escape(hit.named)}: {before}<mark>{text}</mark>{after}</p>"
       f"{self.hits._repr_html_()}"
     )
 

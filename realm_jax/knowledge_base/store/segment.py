@@ -3,22 +3,21 @@
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from realm_jax.corpus import limits
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import array_shapes, json_fields
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base.store import array_file
-from realm_jax.knowledge_base.store.columns import Fields, Strings
+from realm_jax.knowledge_base.store.columns import Fields, Strings, numbered, renumbered
+from realm_jax.knowledge_base.store.passages import Passage, searched_titles, titled
 from realm_jax.text.languages import Recognized, parse_tags, recognize
 
 
@@ -37,6 +36,10 @@ class Segment:
       depends on the others as well.
     first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
     texts: The passages.
+    gaps: What stands before each in the text of its document, after the one before.
+    pages_N: int32, where each begins; 0 for none.
+    headings: Each once; "" for none.
+    headings_N: int32, the place of each passage's in `headings`.
     embeddings_NxE: float32, of the passages; None without an encoder, or if there are `cells`.
     cells: The same, if there are many.
     reanalyzed: Whether the file has terms of an older version, which were found again.
@@ -53,6 +56,10 @@ class Segment:
   recognized_D: np.ndarray
   first_passages: np.ndarray
   texts: Strings
+  gaps: Strings
+  pages_N: np.ndarray
+  headings: Strings
+  headings_N: np.ndarray
   postings: Postings
   embeddings_NxE: np.ndarray | None = None
   cells: Cells | None = None
@@ -63,7 +70,7 @@ class Segment:
     cls,
     documents: Sequence[Document],
     *,
-    cut: Callable[[Document, str], Sequence[str]],
+    cut: Callable[[Document, str], Sequence[Passage]],
     languages: Sequence[str],
     choose: "Choose | None" = None,
     embed: Callable[[Sequence[tuple[str, str]]], np.ndarray] | None = None,
@@ -79,12 +86,15 @@ class Segment:
     found = [recognize(f"{d.title}\n{d.text}", among=languages) for d in documents]
     passages = [cut(d, one.language) for d, one in zip(documents, found, strict=True)]
     counts = [*map(len, passages)]
-    titles = [*_passage_titles((document.title for document in documents), counts)]
-    texts = [text for passage in passages for text in passage]
+    parts = [part for of_one in passages for part in of_one]
+    texts = [part.text for part in parts]
+    names = (document.title for document in documents)
+    titles = [*searched_titles(names, counts, (part.heading for part in parts), texts)]
+    headings = numbered(part.heading for part in parts)
     recognized = tuple(sorted({*found}))
     sizes = [_size(d.title, of_one) for d, of_one in zip(documents, passages, strict=True)]
     read_in = choose(found, sizes) if choose else [one.language for one in found]
-    files = {file: number for number, file in enumerate(dict.fromkeys(d.file for d in documents))}
+    files = numbered(document.file for document in documents)
     return cls(
       ids=Strings.of(document.id for document in documents),
       titles=Strings.of(document.title for document in documents),
@@ -97,6 +107,10 @@ class Segment:
       recognized_D=np.array([*map(recognized.index, found)], np.uint16),
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
+      gaps=Strings.of(part.gap for part in parts),
+      pages_N=np.array([part.page for part in parts], np.int32),
+      headings=Strings.of(headings),
+      headings_N=np.array([headings[part.heading] for part in parts], np.int32),
       postings=Postings.build(
         map(titled, titles, texts),
         languages=sorted({*read_in}),
@@ -120,19 +134,16 @@ class Segment:
       embeddings_NxE = np.concatenate(parts)
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
     recognized = tuple(sorted({one for segment in segments for one in segment.recognized}))
-    files: dict[str, int] = {}
-    files_D = [np.zeros(0, np.int32)]
-    for segment, mask in pairs:
-      used, codes = np.unique(segment.files_D[mask], return_inverse=True)
-      numbers = [files.setdefault(segment.files[row], len(files)) for row in used.tolist()]
-      files_D.append(np.array(numbers, np.int32)[codes])
+    files, files_D = renumbered([(s.files, s.files_D[mask]) for s, mask in pairs])
+    rows = [*zip(segments, of_passages, strict=True)]
+    headings, headings_N = renumbered([(s.headings, s.headings_N[mask]) for s, mask in rows])
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
       titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
       hashes=np.concatenate([s.hashes[mask] for s, mask in pairs]),
       digests=np.concatenate([s.digests[mask] for s, mask in pairs]),
-      files=Strings.of(files),
-      files_D=np.concatenate(files_D),
+      files=files,
+      files_D=files_D,
       fields=Fields.join([s.fields.kept(mask) for s, mask in pairs]),
       recognized=recognized,
       recognized_D=np.concatenate(
@@ -142,9 +153,11 @@ class Segment:
         ]
       ),
       first_passages=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
-      texts=Strings.join(
-        [s.texts.kept(rows) for s, rows in zip(segments, of_passages, strict=True)]
-      ),
+      texts=Strings.join([s.texts.kept(mask) for s, mask in rows]),
+      gaps=Strings.join([s.gaps.kept(mask) for s, mask in rows]),
+      pages_N=np.concatenate([s.pages_N[mask] for s, mask in rows]),
+      headings=headings,
+      headings_N=headings_N,
       postings=Postings.merge([s.postings for s in segments], live=np.concatenate(of_passages)),
       **_embedded(embeddings_NxE),
     )
@@ -152,9 +165,8 @@ class Segment:
   def read_in(self, language_of: Callable[[Recognized], str]) -> "Segment":
     """Returns the same documents, with terms in other languages."""
     languages_D = np.array([*map(language_of, self.recognized)])[self.recognized_D]
-    titles = _passage_titles(self.titles, np.diff(self.first_passages).tolist())
     of_texts = Postings.build(
-      map(titled, titles, self.texts),
+      map(titled, self._titles(), self.texts),
       languages=sorted({*languages_D.tolist()}),
       language_of=languages_D[self.documents_N].tolist(),
     )
@@ -229,9 +241,25 @@ class Segment:
     if not self.has_embeddings:
       return {}
     rows = slice(*self.first_passages[document : document + 2].tolist())
-    titles = _passage_titles([self.titles[document]], [rows.stop - rows.start])
     texts = map(self.texts.__getitem__, range(rows.start, rows.stop))
+    titles = self._titles(document)
     return dict(zip(zip(titles, texts, strict=True), self.embeddings(rows), strict=True))
+
+  def _titles(self, document: int | None = None) -> Iterator[str]:
+    """Yields what is searched with the texts of passages, of one document or all."""
+    rows = slice(None) if document is None else slice(document, document + 1)
+    counts = np.diff(self.first_passages)[rows].tolist()
+    passages = range(self.num_passages)
+    if document is not None:
+      passages = range(*self.first_passages[document : document + 2].tolist())
+    titles = map(self.titles.__getitem__, range(self.num_documents)[rows])
+    headings = (self.headings[self.headings_N[row]] for row in passages)
+    return searched_titles(titles, counts, headings, map(self.texts.__getitem__, passages))
+
+  def start(self, passage: int) -> int:
+    """Returns the first character of a passage in the text of its document."""
+    first = int(self.first_passages[self.documents_N[passage]])
+    return len(self.gaps.joined(first, passage + 1)) + len(self.texts.joined(first, passage))
 
   def of_passages(self, mask_D: np.ndarray) -> np.ndarray:
     """Returns a mask over passages from one over documents."""
@@ -260,6 +288,8 @@ class Segment:
       "recognized": self.recognized_D,
       "files": self.files_D,
       "first_passages": self.first_passages,
+      "pages": self.pages_N,
+      "headings": self.headings_N,
     }
     for name in _OF_STRINGS:
       columns = getattr(self, name)
@@ -301,6 +331,7 @@ class Segment:
     array_shapes.check_ends("passages", self.first_passages, self.num_passages)
     array_shapes.check_range("passages", self.first_passages[:-1], self.first_passages[1:])
     array_shapes.check_range("files", self.files_D, len(self.files))
+    array_shapes.check_range("headings", self.headings_N, len(self.headings))
     array_shapes.check_range("recognized", self.recognized_D, len(self.recognized))
     counts = np.array([*map(len, self.fields.values.values())], np.int64)
     array_shapes.check_range("fields.names", self.fields.names, len(counts))
@@ -341,6 +372,10 @@ class Segment:
       recognized_D=arrays["recognized"],
       first_passages=arrays["first_passages"],
       texts=strings("texts"),
+      gaps=strings("gaps"),
+      pages_N=arrays["pages"],
+      headings=strings("headings"),
+      headings_N=arrays["headings"],
       postings=of_texts,
       reanalyzed=is_old,
       embeddings_NxE=None if has_cells else arrays.get("embeddings"),
@@ -355,8 +390,7 @@ class Segment:
       "knowledge base is changed or compacted",
       path,
     )
-    titles_N = _passage_titles(segment.titles, np.diff(segment.first_passages).tolist())
-    of_texts = Postings.build(map(titled, titles_N, segment.texts), languages=languages)
+    of_texts = Postings.build(map(titled, segment._titles(), segment.texts), languages=languages)
     return dataclasses.replace(segment, postings=of_texts)
 
 
@@ -381,7 +415,7 @@ class _Metadata:
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
 _OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
-_OF_STRINGS = ("ids", "titles", "texts", "files")
+_OF_STRINGS = ("ids", "titles", "texts", "gaps", "headings", "files")
 _OF_FIELDS = ("ends", "names", "codes")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
 _OF_MOMENTS = ("sum_E", "products_ExE")
@@ -391,10 +425,14 @@ _SHAPES = {  # of the arrays of D documents in N passages
   "recognized": "u2 D",
   "files": "i4 D",
   "first_passages": "i8 D+1",
+  "pages": "i4 N",
+  "headings": "i4 N",
   **{f"{name}.content": f"u1 {name}" for name in _OF_STRINGS},
   "ids.ends": "i8 D+1",
   "titles.ends": "i8 D+1",
   "texts.ends": "i8 N+1",
+  "gaps.ends": "i8 N+1",
+  "headings.ends": "i8 H+1",
   "files.ends": "i8 F+1",
   "fields.ends": "i8 D+1",
   "fields.names": "i4 P",
@@ -423,32 +461,14 @@ def _cells(arrays: Mapping[str, np.ndarray], probes: int) -> Cells:
   return Cells(**of_cells, moments=Moments(len(of_cells["rows"]), **moments), probes=probes)
 
 
-def _size(title: str, passages: Sequence[str]) -> int:
-  return len(title.encode()) + sum(len(text.encode()) for text in passages)
+def _size(title: str, passages: Sequence[Passage]) -> int:
+  return len(title.encode()) + sum(len(part.text.encode()) for part in passages)
 
 
 def _totals(kind_D: np.ndarray, sizes_D: np.ndarray, count: int) -> np.ndarray:
   """Returns how many documents each kind has, and their bytes."""
   sizes = np.bincount(kind_D, weights=sizes_D, minlength=count)
   return np.stack([np.bincount(kind_D, minlength=count), sizes.astype(np.int64)])
-
-
-def _passage_titles(titles: Iterable[str], counts: Iterable[int]) -> Iterator[str]:
-  """Yields the titles of passages, of which documents have some numbers.
-
-  All of a title is searched with the first passage of its document, and no more than its beginning
-  with the others, which would otherwise cost the product of their lengths.
-  """
-  for title, count in zip(titles, counts, strict=True):
-    beginning = title[: limits.REPEATED_TITLE]
-    if len(title) > len(beginning):
-      beginning = beginning.rpartition(" ")[0] or beginning
-    yield from itertools.islice(itertools.chain([title], itertools.repeat(beginning)), count)
-
-
-def titled(title: str, text: str) -> str:
-  """Returns the title and text of a passage, which are searched together."""
-  return f"{title}\n{text}"
 
 
 def id_hashes(ids: Sequence[str]) -> np.ndarray:
@@ -459,6 +479,8 @@ def id_hashes(ids: Sequence[str]) -> np.ndarray:
 
 def content_digests(documents: Sequence[Document]) -> np.ndarray:
   """Returns a digest `[D, 16]` of everything that each document has except its id."""
-  contents = (_SORTED.encode([d.title, d.text, d.fields]) for d in documents)
+  contents = (
+    _SORTED.encode([d.title, d.text, d.fields, *filter(None, [d.outline])]) for d in documents
+  )
   digests = b"".join(hashlib.blake2b(c.encode(), digest_size=16).digest() for c in contents)
   return np.frombuffer(digests, np.uint8).reshape(-1, 16)

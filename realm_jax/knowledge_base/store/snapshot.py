@@ -130,18 +130,18 @@ class Snapshot:
     return {name: value for segment, live in pairs for name, value in segment.fields.examples(live)}
 
   def document(self, place: Place, *, characters: int | None = None) -> Document:
-    """Returns a document; its text is that of its passages, or no more than its beginning."""
+    """Returns a document, or with no more than the beginning of its text."""
     segment, row = self.segments[place.segment], place.row
     texts, size = [], 0
     for passage in range(*segment.first_passages[row : row + 2].tolist()):
       if characters is not None and size >= characters:
         break
-      texts.append(segment.texts[passage])
-      size += len(texts[-1]) + 1
+      texts.append(segment.gaps[passage] + segment.texts[passage])
+      size += len(texts[-1])
     return Document(
       id=segment.ids[row],
       title=segment.titles[row],
-      text="\n".join(texts)[:characters],
+      text="".join(texts)[:characters],
       fields=segment.fields.row(row),
     )
 
@@ -351,12 +351,18 @@ class Snapshot:
   def hit_at(self, place: Place, number: int, id: str, score: float, remembered: str = "") -> Hit:
     """Returns a passage by its document and its number there."""
     segment = self.segments[place.segment]
+    row = int(segment.first_passages[place.row]) + number
+    text, start = segment.texts[row], segment.start(row)
     return Hit(
       score=score,
       id=id,
       title=segment.titles[place.row],
-      text=segment.texts[int(segment.first_passages[place.row]) + number],
+      text=text,
       passage=number,
+      start=start,
+      end=start + len(text),
+      page=int(segment.pages_N[row]) or None,
+      heading=segment.headings[segment.headings_N[row]],
       fields=segment.fields.row(place.row),
       remembered=remembered,
     )

@@ -12,7 +12,7 @@ from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.training.metric_writers import METRICS_FILE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = "gs://bucket/everything"
 
 

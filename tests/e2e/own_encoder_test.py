@@ -16,7 +16,7 @@ from realm_jax.jobs.training.finetune import finetune
 from tests.configurations import changed
 from tests.e2e.conftest import FINETUNING
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 GIN = """
 from __gin__ import dynamic_registration
 from examples import own_encoder

@@ -14,7 +14,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import edit
 from tests.knowledge_base import tiny_models
 
-pytestmark = pytest.mark.timeout(600)  # compiles a training, and loads libraries twice
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 DOCUMENTS = [{"id": word, "text": f"Something about {word}."} for word in WORDS]

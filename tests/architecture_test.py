@@ -33,7 +33,7 @@ FOUNDATIONS = {name(file) for file, _ in table("foundation | contents")}
 
 HOMES = {
   "apache_beam": ("corpus/beam_pipeline.py",),
-  "Stemmer": ("text/analysis.py",),
+  "Stemmer": ("text/stems.py",),
   "clu": ("t5x_adapter/",),
   "etils": ("foundations/object_store.py",),
   "faiss": ("index/faiss_searcher.py",),

@@ -15,17 +15,16 @@ import re
 import threading
 import unicodedata
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 import regex
-import Stemmer
 
+from realm_jax.text import stems
 from realm_jax.text.digit_groups import DigitGroups
 from realm_jax.text.languages import (
   ALPHABETIC,
   IDEOGRAPHIC,
-  is_of_latin_script,
   language_of,
   parse_tags,
 )
@@ -39,35 +38,10 @@ _QUESTION_WORDS = {
   "en": "can could did do does had has have how many me much name should tell were what when where "
   "which who whom whose why would you been",
 }
-_SNOWBALL = {
-  tag: stemmer
-  for tag, _, stemmer in (
-    pair.partition(":")
-    for pair in (
-      "ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto "
-      "es:spanish et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi "
-      "hu:hungarian hy:armenian id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch "
-      "no:norwegian pl:polish pt:portuguese ro:romanian ru:russian sr:serbian st:sesotho "
-      "sv:swedish ta:tamil tr:turkish yi:yiddish"
-    ).split()
-  )
-}
-_BEGINNING = 5  # characters of a word without a stemmer; marks that follow belong to the last
-_LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 _MOST_WORDS = 1_000_000  # remembered with their terms, in all languages together
 _COUNTED = 1_000  # of a cache, after which all are counted again
 _LONGEST = 100  # characters of what is a term with its marks; longer addresses have words alone
 
-# Letters of a language whose marks make another word, of which texts have the terms without marks
-# as well, after the others; None keeps all.
-_KEPT: Mapping[str, frozenset[str] | None] = {"tr": frozenset("çğıöşü"), "vi": None}
-_UNMARKED = "~"  # before what a word is without marks; no other term begins with it
-_WITHOUT_ACCENT = str.maketrans(
-  {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ı": "i"}
-)
-_ACCENT = regex.compile(
-  r"(?<=[\p{Script=Latin}\p{Script=Greek}]\p{Mn}*)\p{Mn}|(?<=е)\u0308"  # Cyrillic ё
-)
 # Snowball and Unicode's own casing keep what only some writers of a language write.
 _OPTIONAL = regex.compile(
   r"[\p{Script=Hebrew}&&\p{Mn}]|[\u0640\u064b-\u0652\u0670]"  # points, tatweel, vowel marks
@@ -135,10 +109,6 @@ _IS_CAMEL = regex.compile(r"\p{Ll}\p{Lu}|\p{Lu}{2}\p{Ll}{2}")
 _JOINED = str.maketrans("", "", "-'")
 # A number with its unit, and a name with its number.
 _WITH_UNIT = regex.compile(r"(\p{N}+)(\p{L}+)|(\p{L}{2,})(\p{N}+)")
-# Words of the English plural that Snowball leaves: pdfs, mp3s, gpus, but not gas, dress or 1990s.
-_PLURAL = re.compile(
-  r"\d*[b-df-hj-np-tv-z][b-df-hj-np-tv-z\d]*[b-df-hj-np-rtv-z\d]s|[b-df-hj-np-tv-z]{2,}[aeiou]s"
-)
 _STOP_LINE = (  # which keep their words, as capitals do
   r"(?i)[^\w\n]*(?:(?:%s)(?:'(?:s|t|d|m|ll|re|ve))?(?!\w)[^\w\n]*)+"
 )
@@ -242,12 +212,14 @@ class Words:
 
   def __init__(self, language: str):
     self._language = language
-    self._stems = _Cache(_stemmer(language))
+    self._stems = _Cache(
+      stems.stemmer(language, stop_words=frozenset(_STOP_WORDS.get(language, "").split()))
+    )
     self._chunks = _Cache(self._of_chunk)
     self._letters = _LETTERS_OF.get(language)
     self._clitics = _CLITICS.get(language)
     self._groups = DigitGroups(language)
-    self._has_unmarked = language in _KEPT
+    self._has_unmarked = language in stems.KEPT
     stop_words = _STOP_WORDS.get(language, "").replace(" ", "|")
     self._stop_line = re.compile(_STOP_LINE % stop_words) if stop_words else None
 
@@ -260,7 +232,7 @@ class Words:
     if text.isascii():  # fewer different chunks
       text = text.replace(", ", " ").replace(". ", " ")
     terms = " ".join(map(self._chunks.__getitem__, text.split())).split()
-    return sorted(terms, key=_is_unmarked) if self._has_unmarked else terms
+    return sorted(terms, key=stems.is_unmarked) if self._has_unmarked else terms
 
   def of_question(self, question: str) -> list[str]:
     """Returns the terms that a question is compared by, in order."""
@@ -269,7 +241,7 @@ class Words:
 
   def _is_asked(self, question: str) -> Callable[[str], bool]:
     has_marks = any(character > "z" and character.isalpha() for character in question)
-    return lambda term: _is_unmarked(term) != has_marks
+    return lambda term: stems.is_unmarked(term) != has_marks
 
   def asked(self, question: str) -> frozenset[str]:
     """Returns the terms that a text is marked by: of characters without spaces the longest."""
@@ -470,51 +442,3 @@ def _n_grams(text: str, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
   ends = [0, *(character.end() for character in _CHARACTER.finditer(text))]
   for length in lengths:
     yield from zip(ends, ends[length:], strict=False)
-
-
-def _stemmer(language: str) -> Callable[[str], str]:
-  """Returns a function from a word in lower case to its stem or stems; "" for a stop word."""
-  stop_words = frozenset(_STOP_WORDS.get(language, "").split())
-  snowball = _SNOWBALL.get(language)
-  stem = Stemmer.Stemmer(snowball, 0).stemWord if snowball else _beginning
-  if not snowball and not is_of_latin_script(
-    language
-  ):  # whose Latin words are names and quotations
-    stem = lambda word: word if word.isascii() else _beginning(word)  # noqa: E731
-
-  def stemmed(word: str) -> str:
-    if word in stop_words:
-      return ""
-    folded = stem(_without_accents(word))
-    if language in _KEPT:
-      return f"{stem(_without_accents(word, kept=_KEPT[language]))} {_UNMARKED}{folded}"
-    if language == "en" and folded[-1:] == "s" and _PLURAL.fullmatch(folded):
-      folded = folded[:-1]
-    if language == "en" or not snowball or word.isascii():
-      return folded
-    # Accents tell endings, and some who ask leave them out.
-    return " ".join(dict.fromkeys([_without_accents(stem(word)), folded]))
-
-  return stemmed
-
-
-def _without_accents(word: str, *, kept: frozenset[str] | None = frozenset()) -> str:
-  if word.isascii() or kept is None:
-    return word
-  if kept:
-    return "".join(letter if letter in kept else _without_accents(letter) for letter in word)
-  word = _ACCENT.sub("", unicodedata.normalize("NFD", word).translate(_WITHOUT_ACCENT))
-  return unicodedata.normalize("NFC", word)
-
-
-def _is_unmarked(term: str) -> bool:
-  return term[0] == _UNMARKED
-
-
-def _beginning(word: str) -> str:
-  if not _LETTERS.fullmatch(word):
-    return word
-  limit = _BEGINNING
-  while limit < len(word) and unicodedata.combining(word[limit]):
-    limit += 1
-  return word[:limit]

@@ -443,5 +443,6 @@ def test_damaged_parquet_is_named(tmp_path, parquet):
 def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path, name, content):
   (tmp_path / "b.txt").write_text("Moss\nIt grows.")
   (tmp_path / name).write_bytes(content)
-  bad, good = DocumentReader(found(tmp_path))
-  assert good.id == "b.txt" and bad.kind == "unreadable_files" and bad.name == str(tmp_path / name)
+  bad, good = map(vars, DocumentReader(found(tmp_path)))
+  assert good["id"] == "b.txt" and bad["kind"] == "unreadable_files"
+  assert bad["name"] == str(tmp_path / name)

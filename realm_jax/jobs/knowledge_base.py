@@ -346,11 +346,13 @@ def mcp(
     raise ValueError(f"{error}; tools need the extra: {extras.how_to_install('mcp')}") from error
   server = mcp_server.make_server(base, write=write, generate=generate)
   if port is None:
+    serving.warm(base)
     return server.run("stdio")
   token = os.environ.get("REALM_EDIT_TOKEN")
   if write and not token:
     raise ValueError("--write at a port needs a token in the environment's REALM_EDIT_TOKEN")
   with listening.listening("127.0.0.1", port) as listener:
     app = mcp_server.http_app(server, token=token)
+    serving.warm(base)
     listener = dataclasses.replace(listener, address=f"{listener.address}/mcp")
     listener.serve(app, note="give %s to an assistant")

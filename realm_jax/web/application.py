@@ -230,23 +230,19 @@ async def _refuse(request: Request, error: Exception, *, reason: Callable) -> Re
   return JSONResponse({"detail": refusal.detail}, refusal.status, refusal.headers)
 
 
-class _Guard:
-  """ASGI middleware that limits bodies, refuses pages of other sites, and isolates our own pages.
+class Drained:
+  """ASGI middleware that reads the rest of a body, and discards it, before a response begins.
 
-  A client that is still sending a body would find the connection closed, so the rest of the body is
-  read and discarded before a response begins.
+  A client that is still sending a body would find the connection closed.
   """
 
-  def __init__(self, app, *, body_bytes: Callable[[Request], int]):
+  def __init__(self, app):
     self._app = app
-    self._body_bytes = body_bytes
 
   async def __call__(self, scope, receive, send):
     if scope["type"] != "http":
       return await self._app(scope, receive, send)
-    size, more, most = 0, True, self._body_bytes(Request(scope))
-    if is_head := scope["method"] == "HEAD":
-      scope = {**scope, "method": "GET"}
+    size, more = 0, True
 
     async def receive_part():
       nonlocal size, more
@@ -255,16 +251,39 @@ class _Guard:
       more = message.get("more_body", False)
       return message
 
-    async def receive_limited():
-      message = await receive_part()
-      if size > most:
-        raise HTTPException(413, f"the body has more than {most:,} bytes")
-      return message
-
     async def send_after_the_body(message):
       if message["type"] == "http.response.start":
         while more and size < _MAX_DISCARDED_BYTES:
           await receive_part()
+      await send(message)
+
+    await self._app(scope, receive_part, send_after_the_body)
+
+
+class _Guard:
+  """ASGI middleware that limits bodies, refuses other sites' pages, and isolates our own."""
+
+  def __init__(self, app, *, body_bytes: Callable[[Request], int]):
+    self._app = app
+    self._body_bytes = body_bytes
+
+  async def __call__(self, scope, receive, send):
+    if scope["type"] != "http":
+      return await self._app(scope, receive, send)
+    size, most = 0, self._body_bytes(Request(scope))
+    if is_head := scope["method"] == "HEAD":
+      scope = {**scope, "method": "GET"}
+
+    async def receive_limited():
+      nonlocal size
+      message = await receive()
+      size += len(message.get("body", b""))
+      if size > most:
+        raise HTTPException(413, f"the body has more than {most:,} bytes")
+      return message
+
+    async def send_isolated(message):
+      if message["type"] == "http.response.start":
         message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
       elif is_head:
         message = {**message, "body": b""}
@@ -274,7 +293,7 @@ class _Guard:
     host, origin = request.headers.get("host"), request.headers.get("origin", "")
     if origin and request.method not in _SAFE_METHODS and origin.partition("://")[2] != host:
       app = JSONResponse({"detail": f"requests from pages of {origin} are refused"}, 403)
-    await app(scope, receive_limited, send_after_the_body)
+    await app(scope, receive_limited, send_isolated)
 
 
 class Editors:

@@ -20,14 +20,16 @@ from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store.hits import Hit, Hits
-from realm_jax.web.application import MAX_TEXT, Editors
+from realm_jax.web.application import MAX_TEXT, BusyError, Drained, Editors, Turns
 from realm_jax.web.forms import record
+from realm_jax.web.listening import LimitSettings
 
 _CHARACTERS = 20_000  # of a document that are read at once
 # Of a passage, a title or a value of a field in a result, and fields of a document: what more there
 # is would fill the context of an assistant.
 _MOST_OF_A_TEXT, _MOST_OF_A_VALUE, _MOST_FIELDS = 5_000, 1_000, 50
 _MOST_CONDITIONS = 10_000  # characters as JSON
+_BODY_BYTES, _SESSIONS, _RUNNING = 4 * 2**20, 100, 40
 _ID_DIGITS = 12
 _READING = """\
 Documents that were written down for you and others. Search before you answer from memory, in the \
@@ -97,11 +99,17 @@ def make_server(
     instructions=_READING + _WRITING * write,
     log_level="WARNING",
   )
+  limits = LimitSettings()
+  answers, others = Turns(limits.answers), Turns(_RUNNING, admitted=limits.requests)
+
+  def add(tool: Tool, **hints: bool) -> None:
+    turns = answers if tool.__name__ == "answer" else others
+    server.add_tool(turns.taken_by(tool), annotations=ToolAnnotations(**hints))
+
   for tool in _reading(base, generate):
-    server.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True))
+    add(tool, read_only_hint=True)
   for tool in _writing(base) if write else ():
-    only_adds = tool.__name__ == "feedback"
-    server.add_tool(tool, annotations=ToolAnnotations(destructive_hint=not only_adds))
+    add(tool, destructive_hint=tool.__name__ != "feedback")
   return server
 
 
@@ -233,7 +241,7 @@ class _Server(MCPServer):
       if isinstance(cause, ValidationError):
         parts = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in cause.errors())
         return _refusal("; ".join(parts))
-      if not isinstance(cause, (ValueError, OSError, DirectoryInUseError)):
+      if not isinstance(cause, (ValueError, OSError, DirectoryInUseError, BusyError)):
         raise
       return _refusal(str(cause))
 
@@ -249,7 +257,12 @@ def http_app(server: MCPServer, *, token: str | None) -> ASGIApp:
   Args:
     token: What they have to send as `Authorization: Bearer TOKEN`; None lets all of them.
   """
-  app, editors = server.streamable_http_app(host="127.0.0.1"), Editors(token)
+  app, editors = (
+    server.streamable_http_app(
+      host="127.0.0.1", max_request_body_size=_BODY_BYTES, max_sessions=_SESSIONS
+    ),
+    Editors(token),
+  )
   refusal = PlainTextResponse("send the token as `Authorization: Bearer TOKEN`", 401)
 
   async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -257,4 +270,4 @@ def http_app(server: MCPServer, *, token: str | None) -> ASGIApp:
     served = app if is_open or editors.include(Request(scope)) else refusal
     await served(scope, receive, send)
 
-  return guarded
+  return Drained(guarded)

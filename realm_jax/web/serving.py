@@ -43,8 +43,13 @@ def serve(
       limits=limits.with_local_names(host),
       generate=generate,
     )
-    try:
-      opened.warm()  # so that the first clients do not wait, and /ready is true
-    except ValueError as error:  # such as an encoder that has to be named; words can be searched
-      logging.warning("%s", error)
+    warm(opened)
     listener.serve(app)
+
+
+def warm(base: KnowledgeBase) -> None:
+  """Loads what searches need, so that the first clients do not wait and what says ready is true."""
+  try:
+    base.warm()
+  except ValueError as error:  # such as an encoder that has to be named; words can be searched
+    logging.warning("%s", error)

@@ -23,6 +23,7 @@ from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.knowledge_base.store.columns import Strings  # noqa: E402
+from realm_jax.web import listening  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
 from realm_jax.web.listening import LimitSettings  # noqa: E402
 from realm_jax.web.serving import serve  # noqa: E402
@@ -412,6 +413,21 @@ def test_each_of_many_concurrent_requests_sees_one_state(base):
   for reader in readers:
     reader.join()
   assert wrong == []
+
+
+@pytest.mark.parametrize("error", [None, ValueError("an encoder has to be named")])
+def test_what_searches_need_is_loaded_before_anybody_is_served(base, monkeypatch, error):
+  done = []
+
+  def warm(self):
+    done.append("warm")
+    if error:
+      raise error
+
+  monkeypatch.setattr(KnowledgeBase, "warm", warm)
+  monkeypatch.setattr(listening.Listener, "serve", lambda self, app: done.append("served"))
+  serve(base, port=0)
+  assert done == ["warm", "served"]
 
 
 def test_a_folder_to_serve_is_opened_first(tmp_path):

@@ -5,8 +5,10 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -20,7 +22,7 @@ from realm_jax import main  # noqa: E402
 from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
-from realm_jax.web import mcp_server  # noqa: E402
+from realm_jax.web import listening, mcp_server  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 from tests.knowledge_base.answerability_test import KNOWN, UNKNOWN, trained  # noqa: E402, F401
 
@@ -225,6 +227,28 @@ def test_answers_name_the_documents_that_they_cite(base, tmp_path):
   use(mcp_server.make_server(base), read)
 
 
+def test_slow_answers_do_not_stop_searches_and_too_many_are_refused_in_a_line(base):
+  going = threading.Event()
+
+  def generate(question, hits):
+    del question, hits
+    going.wait(60)
+    return "In the shade [1]."
+
+  async def steps(client, call):
+    del client
+    answers = [asyncio.ensure_future(call("answer", question="moss")) for _ in range(20)]
+    await asyncio.sleep(0.5)
+    assert ids(await call("search", question="moss")) == ["a/moss.txt"]
+    going.set()
+    return await asyncio.gather(*answers)
+
+  found = use(mcp_server.make_server(base, generate=generate), steps)
+  refused = [one for one in found if isinstance(one, str)]
+  assert len(refused) == 4 and {*refused} == {"16 requests are being answered; try again"}
+  assert all(one["answer"] == "In the shade [1]." for one in found if one not in refused)
+
+
 @contextlib.contextmanager
 def over_http(base, *flags, **environment):
   """Yields the address that a server prints."""
@@ -255,6 +279,29 @@ def test_programs_of_this_machine_are_served_over_http(base):
     for names in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
       refused = httpx.post(address, json=called, headers={**accept, **names})
       assert refused.status_code in (403, 421), refused.text
+    too_large = httpx.post(address, content=b" " * 10_000_000, headers=accept)
+    assert too_large.status_code == 413
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    opening = {**called, "method": "initialize", "params": opening}
+    opening["params"]["clientInfo"] = {"name": "a", "version": "1"}
+    with contextlib.ExitStack() as stack:
+      port = int(address.split(":")[2].partition("/")[0])
+      for _ in range(50):  # clients that never send what they announced
+        slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        slow.sendall(f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n".encode())
+        slow.sendall(b"content-length: 9999\r\n\r\n{")
+      codes = [httpx.post(address, json=opening, headers=accept).status_code for _ in range(101)]
+    assert {*codes[:90]} == {200} and codes[-1] == 503, "sessions are bounded"
+
+
+@pytest.mark.parametrize("flags", [[], ["--port=0"]])
+def test_what_searches_need_is_loaded_before_anybody_is_served(base, monkeypatch, flags):
+  done = []
+  monkeypatch.setattr(KnowledgeBase, "warm", lambda self: done.append("warm"))
+  for kind, name in ((listening.Listener, "serve"), (mcp_server.MCPServer, "run")):
+    monkeypatch.setattr(kind, name, lambda self, *_, **settings: done.append("served"))
+  assert main.main(["kb", "mcp", base.path, *flags]) == 0
+  assert done == ["warm", "served"]
 
 
 def test_writing_over_http_needs_the_token(base, capsys, monkeypatch):
@@ -269,6 +316,8 @@ def test_writing_over_http_needs_the_token(base, capsys, monkeypatch):
   with over_http(base, "--write", REALM_EDIT_TOKEN=TOKEN) as address:
     for headers in ({}, {"authorization": "Bearer another"}):
       assert httpx.post(address, json={}, headers=headers).status_code == 401
+      large = httpx.post(address, content=bytes(10_000_000), headers=headers)
+      assert large.status_code == 401, "a client that is still sending hears why"
     known = httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"})
     use(streamable_http_client(address, http_client=known), steps)
   assert len(base) == len(NOTES) + 1

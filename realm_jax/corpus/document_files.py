@@ -66,7 +66,9 @@ def read(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
 def _records(found: dict[str, Any], file: InputFile) -> Iterator[Record]:
   blank, text, pages = found["blank"], found["text"], found["pages"]
   if not text:
-    reason = f"a scan? {pages:,} pages without text; recognize it first" if pages else ""
+    reason = (
+      f"no text on its pages ({pages:,}); recognize it first if they are scans" if pages else ""
+    )
     yield BadRecord(kind="records_without_text", name=file.shown, reason=reason)
     return
   marks = [Mark(*mark) for mark in found["outline"]]

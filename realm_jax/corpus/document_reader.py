@@ -1,12 +1,14 @@
 """The process that reads files for `document_files`."""
 
 import json
+import textwrap
 from typing import Any
 
 from realm_jax.corpus import limits, outline
 from realm_jax.corpus.outline import Block
 from realm_jax.foundations import bounded_process
 
+_LONGEST_REASON = 200  # characters
 _TITLE_BLOCKS = 5  # among which the heading is that names a document
 
 
@@ -28,6 +30,8 @@ def answer(request: bytes) -> bytes:
     found = {"error": str(error)}
   except Exception as error:  # of a file that is not as its format has it
     found = {"error": f"it is damaged ({type(error).__name__}: {error})"}
+  if "error" in found:  # which may quote the file
+    found["error"] = textwrap.shorten(found["error"], _LONGEST_REASON, placeholder=" ...")
   return json.dumps(found).encode()
 
 

@@ -6,6 +6,7 @@ import posixpath
 import re
 import urllib.parse
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -46,6 +47,8 @@ class _Parts:
     try:
       with self._zip.open(name) as part:
         content = part.read(max(limits.UNPACKED, limits.UNPACKED_TIMES * self._size) + 1)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+      raise ValueError(f"it is damaged ({error}); download it again") from error
     except RuntimeError as error:
       raise ValueError("it needs a password; save it without") from error
     self._unpacked += len(content)

@@ -9,12 +9,16 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import passages
 
 
+def cut(text, language, *, words):
+  document = Document(id="d", title="", text=text)
+  return [passage.text for passage in passages.cutter(words=words)(document, language)]
+
+
 @pytest.mark.parametrize("letter", ["w", "ŵ"])
 def test_only_a_sentence_that_is_too_long_is_cut_and_between_words(letter):
   long = "Words " + " ".join(f"{letter}{n}" for n in range(23)) + "."
   short = f"Tall moss gre{letter}."
-  cut = passages.cutter(words=10)
-  found = cut(Document(id="d", title="", text=f"{short} {short} {long}\n{short}"), "en")
+  found = cut(f"{short} {short} {long}\n{short}", "en", words=10)
   assert [len(passage.split()) for passage in found] == [6, 10, 10, 7]
   assert " ".join(found).split() == f"{short} {short} {long} {short}".split()
 
@@ -30,15 +34,14 @@ def test_only_a_sentence_that_is_too_long_is_cut_and_between_words(letter):
 def test_words_are_counted_where_no_spaces_are_between_them(language, words):
   words = words.split()
   text = "".join(words) * 20
-  found = passages.cutter(words=50)(Document(id="d", title="", text=text), language)
+  found = cut(text, language, words=50)
   assert "".join(found) == text
   assert len(found) <= -(-len(words) * 20 // 50) + 1
 
 
 def test_a_document_of_few_words_is_one_passage():
-  cut = passages.cutter(words=5)
   for text in ("", "Moss\n grows.  It is tall.", "Moss grows!Oaks are tall, too.", "Ŵ. Ŵ! 苔"):
-    assert cut(Document(id="d", title="", text=text), "en") == [text]
+    assert cut(text, "en", words=5) == [text]
 
 
 def test_what_cannot_be_read_is_named_and_nothing_of_it_is_deleted(tmp_path):

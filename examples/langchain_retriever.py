@@ -30,8 +30,8 @@ class KnowledgeBaseRetriever(BaseRetriever):
         metadata={
           "source": hit.id,
           "title": hit.title,
-          "page": hit.page,
-          "heading": hit.heading,
+          **({"page": hit.page} if hit.page else {}),
+          **({"heading": hit.heading} if hit.heading else {}),
           "score": hit.score,
           **hit.fields,
         },

@@ -36,8 +36,8 @@ class KnowledgeBaseRetriever(BaseRetriever):
           metadata={
             "source": hit.id,
             "title": hit.title,
-            "page": hit.page,
-            "heading": hit.heading,
+            **({"page": hit.page} if hit.page else {}),
+            **({"heading": hit.heading} if hit.heading else {}),
             **hit.fields,
           },
           relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=hit.id)},

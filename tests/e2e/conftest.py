@@ -94,11 +94,11 @@ def traced_once():
   makers = {kind: kind.program for kind in (Pretraining, Finetuning)}
 
   @functools.cache
-  def shared(config, *arguments):
-    return makers[type(config)](config, *arguments)
+  def shared(config, *arguments, **lengths):
+    return makers[type(config)](config, *arguments, **lengths)
 
-  def program(config, *arguments):
-    program = copy.copy(shared(_as_programs_see(config), *arguments))
+  def program(config, *arguments, **lengths):
+    program = copy.copy(shared(_as_programs_see(config), *arguments, **lengths))
     program.seed = np.int32(config.run.seed)
     return program
 

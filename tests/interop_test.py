@@ -4,9 +4,9 @@ import pathlib
 import re
 
 TESTS = pathlib.Path(__file__).parent
-# What the extra `test` installs.
+# What `make test` installs.
 INSTALLED = {"bm25s", "fastapi", "gcp_storage_emulator", "gcsfs", "ir_measures", "pyarrow"}
-INSTALLED |= {"huggingface_hub", "markupsafe", "tokenizers", "uvicorn"}
+INSTALLED |= {"huggingface_hub", "markupsafe", "pypdfium2", "tokenizers", "uvicorn"}
 
 
 def test_every_test_of_an_extra_has_an_environment():

@@ -27,7 +27,6 @@ import measuring
 from realm_jax.data.questions import read_questions
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
-EDIT_EVERY = 20
 JSON = "application/json"
 TOKEN = "a token of this benchmark"
 Request = tuple[str, str, dict | None]  # method, path, body
@@ -93,8 +92,9 @@ def of_a_knowledge_base(path: str) -> Workload:
 class Client(threading.Thread):
   """Asks until told to stop; notes the seconds and the status of every request."""
 
-  def __init__(self, port: int, workload: Workload, *, number: int, until: float):
+  def __init__(self, port: int, workload: Workload, *, number: int, until: float, edit_every: int):
     super().__init__()
+    self._edit_every = edit_every
     self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     self._workload, self._number, self._until = workload, number, until
     self._random, self._cookie = random.Random(number), ""
@@ -103,7 +103,7 @@ class Client(threading.Thread):
 
   def run(self):
     while time.perf_counter() < self._until:
-      if len(self.seconds) % EDIT_EVERY == EDIT_EVERY - 1:
+      if self._edit_every and len(self.seconds) % self._edit_every == self._edit_every - 1:
         request = self._workload.edit(self._number)
       else:
         request = self._workload.ask(self._random.choice(self._workload.texts))
@@ -169,10 +169,14 @@ def start_server(served: Sequence[str]) -> tuple[subprocess.Popen, int]:
       time.sleep(0.1)
 
 
-def measured(port: int, workload: Workload, *, clients: int, seconds: float) -> dict:
+def measured(
+  port: int, workload: Workload, *, clients: int, seconds: float, edit_every: int
+) -> dict:
   """Returns how so many clients are served for some time."""
   until = time.perf_counter() + seconds
-  asking = [Client(port, workload, number=i, until=until) for i in range(clients)]
+  asking = [
+    Client(port, workload, number=i, until=until, edit_every=edit_every) for i in range(clients)
+  ]
   nuisance = Nuisance(port, workload.route, until=until)
   for thread in (*asking, nuisance):
     thread.start()
@@ -200,6 +204,7 @@ def main():
   parser.add_argument("--kb", help="a knowledge base to serve instead; documents are added to it")
   parser.add_argument("--clients", default="8", help="numbers of clients, one after the other")
   parser.add_argument("--seconds", type=float, default=60, help="for each number of clients")
+  parser.add_argument("--edit_every", type=int, default=20, help="requests; 0 never edits")
   parser.add_argument("--output", help="JSON file to write")
   args = parser.parse_args()
 
@@ -207,7 +212,13 @@ def main():
   ready, (server, port) = measuring.timed(lambda: start_server(workload.served))
   try:
     loads = [
-      measured(port, workload, clients=int(clients), seconds=args.seconds)
+      measured(
+        port,
+        workload,
+        clients=int(clients),
+        seconds=args.seconds,
+        edit_every=args.edit_every,
+      )
       for clients in args.clients.split(",")
     ]
   finally:

@@ -61,15 +61,12 @@ class Listener:
       timeout_graceful_shutdown=_STOPPING,
     )
     server = uvicorn.Server(config)
-
-    def stop(*_) -> None:
-      server.should_exit = True
-
     # In a thread of its own, because a notebook runs an event loop in this one.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [self._socket]}, daemon=True)
     before = {}
     if threading.current_thread() is threading.main_thread():
-      before = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
+      # The library's, which ends event streams, too, and ends at once if it is interrupted again.
+      before = {n: signal.signal(n, server.handle_exit) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
       self._socket.listen()
       thread.start()

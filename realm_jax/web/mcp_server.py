@@ -202,7 +202,7 @@ def _passage(hit: Hit) -> dict[str, Any]:
     "heading": _short(hit.heading, _MOST_OF_A_VALUE),
     "text": _short(hit.text),
   }
-  return {name: value for name, value in shown.items() if value not in ("", None)}
+  return {name: value for name, value in shown.items() if value not in ("", None, ())}
 
 
 def _short(text: str, most: int = _MOST_OF_A_TEXT) -> str:

@@ -294,6 +294,20 @@ def test_programs_of_this_machine_are_served_over_http(base):
     assert {*codes[:90]} == {200} and codes[-1] == 503, "sessions are bounded"
 
 
+def test_a_client_that_listens_does_not_keep_the_server_from_stopping(base):
+  opening = {"protocolVersion": "2025-06-18", "capabilities": {}}
+  opening["clientInfo"] = {"name": "a", "version": "1"}
+  opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
+  headers = {"accept": "application/json, text/event-stream"}
+  # Leaving `over_http` first waits until the server has stopped.
+  with contextlib.ExitStack() as after, over_http(base) as address:
+    opened = httpx.post(address, json=opening, headers=headers)
+    headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+    client = after.enter_context(httpx.Client())
+    listens = after.enter_context(client.stream("GET", address, headers=headers))
+    assert listens.status_code == 200
+
+
 @pytest.mark.parametrize("flags", [[], ["--port=0"]])
 def test_what_searches_need_is_loaded_before_anybody_is_served(base, monkeypatch, flags):
   done = []

@@ -33,13 +33,9 @@ class KnowledgeBaseRetriever(BaseRetriever):
         node=TextNode(
           id_=f"{hit.id}#{hit.passage}",
           text=hit.text,
-          metadata={
-            "source": hit.id,
-            "title": hit.title,
-            **({"page": hit.page} if hit.page else {}),
-            **({"heading": hit.heading} if hit.heading else {}),
-            **hit.fields,
-          },
+          metadata={"source": hit.id, "title": hit.title}
+          | {name: value for name in ("page", "heading") if (value := getattr(hit, name))}
+          | {**hit.fields},
           relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=hit.id)},
         ),
         score=hit.score,

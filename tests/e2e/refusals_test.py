@@ -61,7 +61,7 @@ def _table():
     yield [*(usual[:1] if alone else usual), *given.removeprefix("alone").split()], complaint
 
 
-_ALONE = [job.split() for job in main.JOBS if job != "check"]  # which needs nothing
+_ALONE = [job.split() for job in main.JOBS if job not in ("check", "examples")]
 ROWS = [*_table(), *((words, "needs --|--checkpoints|give a query") for words in _ALONE)]
 
 

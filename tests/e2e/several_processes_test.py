@@ -205,8 +205,7 @@ def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
       "examples": world / "asked_of_two",
       "passages": world / "passages",
       "index": world / "index",
-      "retriever": first,
-      "reader": first,
+      "start": first,
     }
     settings = {
       "layout": layout,

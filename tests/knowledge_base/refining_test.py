@@ -129,11 +129,10 @@ def test_what_makes_no_sense_is_refused(base, asked, said):
 
 
 def test_what_stands_around_is_told(base):
-  (hit,) = [
-    hit for hit in base.search("river", k=1000, around=1) if (hit.id, hit.passage) == ("long", 3)
-  ]
-  lines = base.document("long").text.splitlines()
-  assert hit.around.splitlines() == lines[2:5] and hit.text == lines[3]
+  every = base.search("river", k=1000, around=1)
+  (hit,) = [hit for hit in every if (hit.id, hit.passage) == ("long", 3)]
+  texts = {hit.passage: hit.text for hit in every if hit.id == "long"}
+  assert hit.around.splitlines() == [texts[2], texts[3], texts[4]]
   whole = base.search("river stream", k=1, around=10_000)[0]
   assert whole.around == base.document(whole.id).text
 

@@ -46,7 +46,8 @@ def test_an_assistant_starts_the_tools_that_the_guide_lists(memory, tmp_path):
   )
 
   async def steps(client, call):
-    assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
+    tools = [tool.name for tool in (await client.list_tools()).tools]
+    assert tools == [name for name in TOOLS if name != "answer"], "which needs what answers"
     assert ids(await call("search", question="when does the gate open")) == ["gate.txt"]
     # What another process writes meanwhile.
     (adding,) = re.findall(r"`realm (kb add [^`]*)`", GUIDE)

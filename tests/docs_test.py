@@ -11,7 +11,11 @@ import yaml
 
 from realm_jax import main
 from realm_jax.command_line import configuration, flags
+from realm_jax.corpus import passage_store
+from realm_jax.data import prepared_examples
 from realm_jax.devices import processes
+from realm_jax.index import generations, postings
+from realm_jax.knowledge_base.store import commits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -132,3 +136,15 @@ def test_every_document_and_example_is_in_the_navigation_of_the_site():
   navigation = str(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
   examples = [f"examples/{file.name}.md" for file in (ROOT / "examples").glob("*.*")]
   assert [page for page in [*TEXTS, *examples] if f"'{page}'" not in navigation] == []
+
+
+def test_the_changelog_names_the_formats_on_disk():
+  numbers = {
+    "corpora": passage_store.FORMAT_VERSION,
+    "prepared examples": prepared_examples.FORMAT_VERSION,
+    "generations of an index": generations._FORMAT,
+    "postings": postings.FORMAT,
+    "knowledge bases": commits._FORMAT,
+  }
+  wanted = "Formats on disk: " + ", ".join(f"{name} {number}" for name, number in numbers.items())
+  assert f"{wanted}." in " ".join((ROOT / "CHANGELOG.md").read_text("utf-8").split())

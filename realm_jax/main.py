@@ -50,6 +50,8 @@ JOBS: Mapping[str, str] = {
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 
+_WITHOUT_GIN = ("kb ", "examples")  # beginnings of names
+
 _USAGE = """\
 realm: retrieval-augmented language-model pre-training
 
@@ -214,9 +216,9 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
       processes.join(**joining)
     except ValueError as error:
       raise UsageError(str(error)) from error
-  if name.startswith("kb ") and not gin_files and not bindings:
+  if name.startswith(_WITHOUT_GIN) and not gin_files and not bindings:
     return flags.call(job, given) or 0
-  from realm_jax.command_line import configuration  # late, because a knowledge base needs no gin
+  from realm_jax.command_line import configuration  # late, because it imports gin
 
   configuration.configure(job, gin_files=gin_files, bindings=bindings, values=given)
   if "jax" in sys.modules:  # only jobs that compute import it
@@ -227,7 +229,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
 def _show_help(name: str, job: Callable[..., Any], common: Sequence[flags.Keyword]) -> None:
   keywords = flags.keywords(job)
   words = "".join(f" {flags.placeholder(keyword)}" for keyword in keywords if keyword.positional)
-  gin = "" if name.startswith("kb ") else " [--gin_file=FILE]... [--gin.NAME=VALUE]..."
+  gin = "" if name.startswith(_WITHOUT_GIN) else " [--gin_file=FILE]... [--gin.NAME=VALUE]..."
   text = inspect.getdoc(job) or ""
   examples = "\n".join(line for line in text.splitlines() if line.startswith("  realm "))
   print(f"usage: realm {name}{words}{gin} [--KEYWORD=VALUE]...\n")

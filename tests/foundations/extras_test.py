@@ -51,8 +51,9 @@ def test_words_are_searched_without_any_extra(tmp_path):
     "kb delete kb oak.txt",
     "kb compact kb --purge",
     "pretrain --help",
+    "examples",
   )
-  assert output.splitlines().count("0") == 7 and "Moss grows in the shade." in output
+  assert output.splitlines().count("0") == 8 and "Moss grows in the shade." in output
   assert not errors
 
 

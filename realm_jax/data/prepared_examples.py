@@ -1,41 +1,30 @@
 """Examples as memory-mapped arrays, in the order in which training reads them.
 
-A directory has one file of fixed-size rows for every stream and feature, and a manifest that is
-written last. Reading needs no TensorFlow.
+An array folder has one array of fixed-size rows for every stream and feature. Reading needs no
+TensorFlow.
 """
 
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from realm_jax.data.batches import Batches, Features, Shard
-from realm_jax.foundations import atomic_files, json_fields, object_store, text_files
-from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.foundations import array_folder
+from realm_jax.foundations.array_folder import Folder, FolderKind
 
-MANIFEST_FILE = "examples_manifest.json"
-FORMAT_VERSION = 1
-_DTYPES = ("int32", "int64", "float32")  # dtypes of features
-_STORED_DTYPES = (*_DTYPES, "uint16")
+EXAMPLES = FolderKind(
+  name="a directory of prepared examples",
+  kind="examples",
+  format=2,
+  remake="write it with `realm prepare_examples`",
+)
+_DTYPES = ("int32", "int64", "float32")  # of features
+_STREAM = "stream_"  # begins the names of features
 _POSITION, _FINGERPRINT = "examples_read", "fingerprint"
 
-EXAMPLES = DirectoryKind(
-  name="a directory of prepared examples", files=(MANIFEST_FILE, "*.bin"), marks=(MANIFEST_FILE,)
-)
-
 Setting = str | int | float | bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureRecord:
-  """Shape and dtypes of an array, or of one example of a feature."""
-
-  shape: tuple[int, ...]
-  dtype: str
-  stored_dtype: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +37,8 @@ class Manifest:
     order: "shuffled", to train on repeatedly, or "corpus", one pass to evaluate on.
     seed: Seeded the order and the masks.
     num_examples: Number of examples of each stream.
+    dtypes: The dtype of each feature.
     fingerprint: Digest of all rows and arrays.
-    arrays: Arrays that belong to the examples as a whole, such as the labels of questions.
     selection: How some of the examples were chosen; empty if all were kept.
   """
 
@@ -57,56 +46,44 @@ class Manifest:
   order: str
   seed: int
   num_examples: tuple[int, ...]
-  features: dict[str, FeatureRecord]
+  dtypes: dict[str, str]
   fingerprint: str
-  arrays: dict[str, FeatureRecord] = dataclasses.field(default_factory=dict)
   selection: dict[str, Setting] = dataclasses.field(default_factory=dict)
-  format_version: int = FORMAT_VERSION
 
 
 class Writer:
   """Writes the examples of one stream after another without keeping them in memory."""
 
   def __init__(self, directory: str, *, vocab_size: int):
-    self._directory = directory
+    self._folder = array_folder.Writer(directory, kind=EXAMPLES)
     self._id_dtype = "uint16" if vocab_size <= 2**16 else "int32"
-    self._features: dict[str, FeatureRecord] = {}
-    self._arrays: dict[str, FeatureRecord] = {}
+    self._dtypes: dict[str, str] = {}
     self._num_examples: list[int] = []
-    self._hash = hashlib.sha256()
 
   def write_stream(self, parts: Iterable[Features]) -> int:
     """Appends the next stream, given in parts of any size; returns its number of examples."""
     stream, count = len(self._num_examples), 0
-    files = {}
-    try:
-      for part in parts:
-        self._features = self._features or {name: self._record(a) for name, a in part.items()}
-        for name, record in sorted(self._features.items()):
-          if name not in files:
-            files[name] = open(_path(self._directory, stream, name), "wb")
-          rows = np.ascontiguousarray(part[name].astype(record.stored_dtype))
-          if not np.array_equal(rows, part[name]):
-            raise ValueError(f"{name} has values that {record.stored_dtype} cannot represent")
-          self._hash.update(rows.data)
-          files[name].write(rows)
-        count += len(rows)
-    finally:
-      for file in files.values():
-        atomic_files.close(file)
+    columns: dict[str, array_folder.Column] = {}
+    for part in parts:
+      self._dtypes = self._dtypes or {name: part[name].dtype.name for name in sorted(part)}
+      for name, dtype in self._dtypes.items():
+        if dtype not in _DTYPES:
+          raise ValueError(f"a feature of {dtype} cannot be stored; {', '.join(_DTYPES)} can")
+        stored = self._id_dtype if dtype == "int32" else dtype
+        rows = part[name].astype(stored)
+        if not np.array_equal(rows, part[name]):
+          raise ValueError(f"{name} has values that {stored} cannot represent")
+        if name not in columns:
+          columns[name] = self._folder.column(_name(stream, name), stored, rows.shape[1:])
+        columns[name].append(array_folder.as_bytes(rows))
+      count += len(rows)
     self._num_examples.append(count)
     return count
 
   def write_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays that belong to the examples as a whole."""
-    for name, array in sorted(arrays.items()):
-      dtype = array.dtype.name
-      self._arrays[name] = FeatureRecord(shape=array.shape, dtype=dtype, stored_dtype=dtype)
-      rows = np.ascontiguousarray(array)
-      self._hash.update(rows.data)
-      with open(_array_path(self._directory, name), "wb") as file:
-        file.write(rows.data)
-        atomic_files.close(file)
+    """Writes arrays that belong to the examples as a whole, such as the labels of questions."""
+    for name, array in arrays.items():
+      self._folder.write(name, array)
 
   def finish(
     self,
@@ -116,28 +93,18 @@ class Writer:
     seed: int,
     selection: Mapping[str, Setting] | None = None,
   ) -> Manifest:
-    """Writes the manifest that makes the directory readable; see `Manifest`."""
+    """Writes what makes the directory readable; see `Manifest`."""
     manifest = Manifest(
       settings=dict(settings),
       order=order,
       seed=seed,
       num_examples=tuple(self._num_examples),
-      features=self._features,
-      arrays=self._arrays,
+      dtypes=self._dtypes,
       selection=dict(selection or {}),
-      fingerprint=self._hash.hexdigest()[:32],
+      fingerprint=array_folder.digest(self._folder.records()),
     )
-    content = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)
-    atomic_files.write_text(os.path.join(self._directory, MANIFEST_FILE), content)
+    self._folder.finish(manifest)
     return manifest
-
-  def _record(self, array: np.ndarray) -> FeatureRecord:
-    dtype = array.dtype.name
-    if dtype not in _DTYPES:
-      raise ValueError(f"a feature of dtype {dtype} cannot be stored; {', '.join(_DTYPES)} can")
-    return FeatureRecord(
-      shape=array.shape[1:], dtype=dtype, stored_dtype=self._id_dtype if dtype == "int32" else dtype
-    )
 
 
 class PreparedBatches(Batches):
@@ -148,11 +115,12 @@ class PreparedBatches(Batches):
   is the number of examples read.
 
   Raises:
-    ValueError: If the size of a file does not match the manifest, or a shuffled stream is smaller
-      than a batch.
+    ValueError: If a file has another size than it should, or a shuffled stream is smaller than a
+      batch.
   """
 
-  def __init__(self, directory: str, *, manifest: Manifest, stream: int, batch_size: int):
+  def __init__(self, folder: Folder[Manifest], *, stream: int, batch_size: int):
+    manifest, directory = folder.description, folder.directory
     self._num_examples = manifest.num_examples[stream]
     self._repeats = manifest.order == "shuffled"
     self._fingerprint = np.frombuffer(manifest.fingerprint.encode(), np.uint8)
@@ -168,11 +136,11 @@ class PreparedBatches(Batches):
         f"{streams}, fewer than the {batch_size} of its part of a batch; prepare more, or lower "
         f"batch_size to at most {fewest * streams}"
       )
-    self._arrays = {
-      name: _open_array(_path(directory, stream, name), record, (self._num_examples, *record.shape))
-      for name, record in manifest.features.items()
-    }
-    self._dtypes = {name: record.dtype for name, record in manifest.features.items()}
+    self._arrays = folder.mapped(_name(stream, name) for name in manifest.dtypes)
+    self._dtypes = manifest.dtypes
+    for name, array in self._arrays.items():
+      if len(array) != self._num_examples:
+        raise ValueError(f"{directory} has {len(array)} rows of {name}; {EXAMPLES.remake}")
 
   def __next__(self) -> Features:
     rows = np.arange(self.examples_read, self.examples_read + self._batch_size)
@@ -182,8 +150,8 @@ class PreparedBatches(Batches):
         raise StopIteration
     self.examples_read += self._batch_size
     batch = {}
-    for name, array in self._arrays.items():
-      found = array[rows % self._num_examples].astype(self._dtypes[name])
+    for (name, dtype), array in zip(self._dtypes.items(), self._arrays.values(), strict=True):
+      found = array[rows % self._num_examples].astype(dtype)
       missing = self._batch_size - len(found)
       batch[name] = np.pad(found, [(0, missing)] + [(0, 0)] * (found.ndim - 1))
     return batch
@@ -200,49 +168,19 @@ class PreparedBatches(Batches):
     self.examples_read = int(np.asarray(position[_POSITION])[0])
 
 
-def is_prepared(directory: str | os.PathLike) -> bool:
-  """Returns whether a directory holds prepared examples."""
-  return (object_store.absolute(directory) / MANIFEST_FILE).exists()
-
-
 def read_manifest(directory: str | os.PathLike) -> Manifest:
-  """Reads and checks a manifest.
-
-  Raises:
-    FileNotFoundError: If the directory has none.
-    ValueError: If it was not written by a `Writer`.
-  """
-  path = os.path.join(directory, MANIFEST_FILE)
-  local = os.path.join(object_store.local_copy(directory, MANIFEST_FILE), MANIFEST_FILE)
-  if not os.path.exists(local):
-    raise FileNotFoundError(f"no {path}; write it with `realm prepare_examples`")
-  content = text_files.read_json(local)
-  try:
-    if content["format_version"] != FORMAT_VERSION:
-      raise ValueError(f"format {content['format_version']}, not {FORMAT_VERSION}")
-    manifest = json_fields.restored(Manifest, content)
-    for name, record in [*manifest.features.items(), *manifest.arrays.items()]:
-      known = record.dtype in _DTYPES and record.stored_dtype in _STORED_DTYPES
-      if not name.isidentifier() or not known:
-        raise ValueError(f"feature {name!r} is {record}")
-    return manifest
-  except json_fields.WRONG as error:
-    raise ValueError(f"{path} is not a manifest of prepared examples: {error!r}") from error
+  """Reads the manifest of prepared examples; see `Folder` for errors."""
+  return _open(directory).description
 
 
 def read_arrays(directory: str) -> dict[str, np.ndarray]:
-  """Returns the arrays that belong to prepared examples as a whole, memory-mapped.
+  """Returns the arrays that belong to prepared examples as a whole, memory-mapped."""
+  folder = _open(directory)
+  return folder.mapped(name for name in folder.records if not name.startswith(_STREAM))
 
-  Raises:
-    FileNotFoundError: If the examples are missing.
-    ValueError: If the size of a file does not match the manifest.
-  """
-  arrays = read_manifest(directory).arrays
-  local = object_store.local_copy(directory, *(_array_path("", name) for name in arrays))
-  return {
-    name: _open_array(_array_path(local, name), record, record.shape)
-    for name, record in arrays.items()
-  }
+
+def _open(directory: str | os.PathLike) -> Folder[Manifest]:
+  return Folder(directory, kind=EXAMPLES, of=Manifest)
 
 
 def open_batches(
@@ -267,7 +205,8 @@ def open_batches(
     FileNotFoundError: If the examples are missing.
     ValueError: If they were prepared with other settings, in another order or number of streams.
   """
-  manifest = read_manifest(directory)
+  folder = _open(directory)
+  manifest = folder.description
   wanted = {**settings, "order": order, "data_streams": 1 if shard is None else shard.num_shards}
   found = {**manifest.settings, "order": manifest.order, "data_streams": len(manifest.num_examples)}
   differences = [
@@ -281,24 +220,8 @@ def open_batches(
       "again or change the setting"
     )
   stream = 0 if shard is None else shard.index
-  local = object_store.local_copy(directory, _path("", stream, "*"))
-  return PreparedBatches(local, manifest=manifest, stream=stream, batch_size=batch_size)
+  return PreparedBatches(folder, stream=stream, batch_size=batch_size)
 
 
-def _open_array(path: str, record: FeatureRecord, shape: tuple[int, ...]) -> np.ndarray:
-  dtype = np.dtype(record.stored_dtype)
-  expected = int(np.prod(shape)) * dtype.itemsize
-  size = os.path.getsize(path) if os.path.exists(path) else None
-  if size != expected:
-    raise ValueError(f"{path} has {size} bytes instead of {expected}; prepare the examples again")
-  if not expected:
-    return np.zeros(shape, dtype)
-  return np.memmap(path, dtype, mode="r", shape=shape)
-
-
-def _path(directory: str, stream: int, name: str) -> str:
-  return os.path.join(directory, f"stream_{stream:03d}.{name}.bin")
-
-
-def _array_path(directory: str, name: str) -> str:
-  return os.path.join(directory, f"{name}.bin")
+def _name(stream: int, feature: str) -> str:
+  return f"{_STREAM}{stream:03d}.{feature}"

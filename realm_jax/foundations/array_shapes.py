@@ -1,14 +1,16 @@
 """What is checked of arrays in files that others made, before anything is looked up in them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 
-def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str], **sizes: int) -> None:
+def check(arrays: Mapping[str, Any], shapes: Mapping[str, str], **sizes: int) -> None:
   """Checks the kinds and shapes of some arrays.
 
   Args:
+    arrays: Arrays, or their records.
     shapes: A kind and the size of each axis, such as "f4 N E" or "i8 N+1"; "u" is of any width, and
       a letter is one number everywhere.
     sizes: Letters that are known.
@@ -19,13 +21,14 @@ def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str], **sizes: 
   for name, shape in shapes.items():
     kind, *axes = shape.split()
     array = arrays[name]
-    fits = array.dtype.str[1:].startswith(kind) and array.ndim == len(axes)
+    dtype = np.dtype(array.dtype)
+    fits = dtype.str[1:].startswith(kind) and len(array.shape) == len(axes)
     for axis, size in zip(axes, array.shape, strict=False):
       letter, _, more = axis.partition("+")
       known = int(letter) if letter.isdigit() else sizes.setdefault(letter, size - int(more or 0))
       fits = fits and size == known + int(more or 0) >= int(more or 0)
     if not fits:
-      raise ValueError(f"{name} is {array.dtype} {[*array.shape]}, not {shape}")
+      raise ValueError(f"{name} is {dtype} {[*array.shape]}, not {shape}")
 
 
 def check_ends(name: str, ends: np.ndarray, length: int) -> None:

@@ -53,14 +53,15 @@ def write_json(path: str | os.PathLike, content: object) -> None:
   write_text(path, json.dumps(content, indent=2) + "\n")
 
 
-def write_bytes(path: str | os.PathLike, content: bytes, *, mode: int = 0o666) -> None:
+def write_bytes(path: str | os.PathLike, content: bytes | memoryview, *, mode: int = 0o666) -> None:
   """Writes a file by renaming a temporary one; writing an object is atomic by itself.
 
   Args:
     mode: Permissions of the file, less those that the umask takes away.
   """
   if object_store.is_remote(path):
-    object_store.absolute(path).write_bytes(content)
+    with object_store.absolute(path).open("wb") as file:
+      file.write(content)
     return
   directory, name = os.path.split(os.path.abspath(path))
   os.makedirs(directory, exist_ok=True)

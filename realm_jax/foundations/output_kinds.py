@@ -39,17 +39,17 @@ class DirectoryKind:
     """Checks that a directory is missing, empty or of this kind."""
     remote = object_store.is_remote(path)
     if not remote and object_store.absolute(path).is_file():
-      raise _refusal(path, f"is a file, not {self.name}")
+      raise refusal(path, f"is a file, not {self.name}")
     found = [file for file in _files_below(path) if not _is_ours(file)]
     if self.shared:
       found = [file for file in found if _matches(file, self.files)]
     for file in found:
       if not _matches(file, self.files):
-        raise _refusal(path, f"has {file}, which is no part of {self.name}")
+        raise refusal(path, f"has {file}, which is no part of {self.name}")
     if remote and not self.shared:
       return  # an interrupted copy may lack its mark, and nothing is removed there
     if found and not any(_matches(file, self.marks or self.files) for file in found):
-      raise _refusal(path, f"has {found[0]}, but is not {self.name}")
+      raise refusal(path, f"has {found[0]}, but is not {self.name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,16 +68,17 @@ class FileKind:
     """Checks that a file is missing, empty or of this kind."""
     file = object_store.absolute(path)
     if file.is_dir():
-      raise _refusal(path, f"is a directory, not {self.name}")
+      raise refusal(path, f"is a directory, not {self.name}")
     if not file.exists():
       return
     with file.open("rb") as opened:
       start = opened.read(_START).decode(errors="replace")
     if start and not re.match(self.start, start):
-      raise _refusal(path, f"is not {self.name}")
+      raise refusal(path, f"is not {self.name}")
 
 
-def _refusal(path: str | os.PathLike, what: str) -> ValueError:
+def refusal(path: str | os.PathLike, what: str) -> ValueError:
+  """Returns the error about something else where a job would write."""
   return ValueError(
     f"{os.fspath(path)} {what}; nothing there is replaced: give another path, or move it away"
   )

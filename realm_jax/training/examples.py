@@ -156,7 +156,7 @@ class Examples:
 
   def batch_settings(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
     """Returns all settings that determine the batches of a training, by name."""
-    if prepared_examples.is_prepared(self.source):
+    if prepared_examples.EXAMPLES.is_at(self.source):
       examples = prepared_examples.read_manifest(self.source).fingerprint
     else:
       read = "questions" if self.origin else tagged_examples.fingerprint(self.source)
@@ -182,7 +182,7 @@ class Examples:
       training: Whether to shuffle and repeat forever; otherwise makes one pass in order.
       shard: The part of the data that this process reads.
     """
-    if prepared_examples.is_prepared(self.source):
+    if prepared_examples.EXAMPLES.is_at(self.source):
       return prepared_examples.open_batches(
         self.source,
         settings=self.settings(),

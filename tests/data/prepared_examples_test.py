@@ -1,12 +1,11 @@
 """Rows are read as written, in batches of any size, and mismatches are rejected."""
 
-import json
-
 import numpy as np
 import pytest
 
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Shard
+from realm_jax.foundations import array_folder
 
 SETTINGS = {"task": "numbers", "query_length": 3}
 
@@ -40,11 +39,13 @@ def assert_equal_batches(found, expected):
     np.testing.assert_array_equal(found[name], expected[name])
 
 
-@pytest.mark.parametrize(("vocab_size", "stored"), [(2**16, "uint16"), (2**16 + 1, "int32")])
+@pytest.mark.parametrize(
+  ("vocab_size", "stored"), [(2**16, np.dtype("uint16")), (2**16 + 1, np.dtype("int32"))]
+)
 def test_training_begins_anew_after_the_last_example(tmp_path, vocab_size, stored):
   manifest = write(tmp_path / "examples", vocab_size=vocab_size)
   assert manifest == prepared_examples.read_manifest(tmp_path / "examples")
-  assert manifest.features["query"].stored_dtype == stored
+  assert (tmp_path / "examples" / "stream_000.query.bin").stat().st_size == 30 * stored.itemsize
   batches = open_batches(tmp_path / "examples")
   assert_equal_batches(next(batches), part(0, 4))
   assert_equal_batches(next(batches), part(4, 8))
@@ -98,15 +99,28 @@ def test_damaged_examples_are_refused(tmp_path):
   write(tmp_path / "examples")
   file = tmp_path / "examples" / "stream_000.query.bin"
   file.write_bytes(file.read_bytes()[:-1])
-  with pytest.raises(ValueError, match=r"query.bin has 59 bytes instead of 60; prepare"):
+  with pytest.raises(ValueError, match=r"query.bin is damaged: .* 59 bytes instead of 60; write"):
     open_batches(tmp_path / "examples")
-  manifest = tmp_path / "examples" / prepared_examples.MANIFEST_FILE
-  content = json.loads(manifest.read_text())
-  for change in ({"format_version": 9}, {"features": {"../x": {}}}, {"num_examples": "no"}):
-    manifest.write_text(json.dumps({**content, **change}))
-    with pytest.raises(ValueError, match="is not a manifest of prepared examples"):
-      open_batches(tmp_path / "examples")
-  manifest.unlink()
-  assert not prepared_examples.is_prepared(tmp_path / "examples")
+  folder = tmp_path / "examples" / array_folder.FOLDER_FILE
+  folder.unlink()
+  assert not prepared_examples.EXAMPLES.is_at(tmp_path / "examples")
   with pytest.raises(FileNotFoundError, match="write it with `realm prepare_examples`"):
     open_batches(tmp_path / "examples")
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"num_examples": "no"}, "folder.json is damaged: "),
+    ({"num_examples": [9]}, "has 10 rows of stream_000.query; write it"),
+    ({"dtypes": {"absent": "int32"}}, "folder.json is damaged: it has no stream_000.absent; write"),
+  ],
+)
+def test_a_description_of_other_arrays_is_refused(tmp_path, change, message):
+  directory, kind = tmp_path / "examples", prepared_examples.EXAMPLES
+  write(directory)
+  folder = array_folder.Folder(directory, kind=kind, of=dict)
+  content = array_folder.encode(kind, {**folder.description, **change}, folder.records)
+  (directory / array_folder.FOLDER_FILE).write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    open_batches(directory)

@@ -31,7 +31,7 @@ def test_what_is_wrong_with_json_is_said(name):
 
 READERS = {
   "metadata.json": lambda path: PassageStore(path.parent),
-  "examples_manifest.json": lambda path: prepared_examples.read_manifest(str(path.parent)),
+  "folder.json": lambda path: prepared_examples.read_manifest(str(path.parent)),
   "identity.json": lambda path: Postings.open(str(path.parent)),
   "tokenizer_config.json": lambda path: wordpieces.load(str(path.parent)),
   "questions.jsonl": questions.read_questions,

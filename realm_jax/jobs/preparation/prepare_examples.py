@@ -121,7 +121,7 @@ def prepare_examples(
   """
   object_store.check_local(output=output)
   prepared_examples.EXAMPLES.check(output)
-  if prepared_examples.is_prepared(corpus):
+  if prepared_examples.EXAMPLES.is_at(corpus):
     raise ValueError(f"{corpus} has examples that are already prepared; give their corpus")
   if (task == "questions") != (passages is not None):
     raise ValueError(

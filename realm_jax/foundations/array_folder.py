@@ -1,0 +1,299 @@
+"""Named arrays on disk: a folder with a file of raw bytes for each, and `folder.json`.
+
+`folder.json` has the kind of the folder, its format, a description, the shape, dtype and SHA-256 of
+each array, and at its end its own SHA-256. It is written last: a folder without it is unfinished.
+Arrays are mapped into memory (`Folder`), or read from a bucket in ranges (`read_arrays`).
+"""
+
+import concurrent.futures
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from realm_jax.foundations import (
+  array_shapes,
+  atomic_files,
+  json_fields,
+  object_store,
+  plain_files,
+  text_files,
+)
+from realm_jax.foundations.output_kinds import DirectoryKind, refusal
+
+FOLDER_FILE = "folder.json"
+_NAME = re.compile(r"\w+([./]\w+)*", re.ASCII)
+_DTYPE = re.compile(r"bool|u?int(8|16|32|64)|b?float(16|32|64)")
+_ITS_DIGEST = ',\n "sha256": '
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FolderKind(DirectoryKind):
+  """A kind of folder.
+
+  Attributes:
+    kind: What its `folder.json` says that it is.
+    format: Changes with what files mean.
+    remake: What to do about one that is missing or damaged, for messages.
+  """
+
+  kind: str
+  format: int
+  remake: str
+  files: tuple[str, ...] = (FOLDER_FILE, "*.bin")
+  marks: tuple[str, ...] = (FOLDER_FILE,)
+
+  def check(self, path: str | os.PathLike) -> None:
+    super().check(path)
+    if (object_store.absolute(path) / FOLDER_FILE).exists() and not self.is_at(path):
+      raise refusal(path, f"has {FOLDER_FILE}, but is not {self.name}")
+
+  def is_at(self, path: str | os.PathLike) -> bool:
+    """Returns whether a folder of this kind is there, which may be damaged."""
+    file = object_store.absolute(path) / FOLDER_FILE
+    start = f'{{\n "kind": {json.dumps(self.kind)},\n'.encode()
+    return file.exists() and file.read_bytes().startswith(start)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayRecord:
+  """Shape and dtype of an array, and the SHA-256 of its bytes."""
+
+  shape: tuple[int, ...]
+  dtype: str
+  sha256: str
+
+  def __post_init__(self):
+    if not _DTYPE.fullmatch(self.dtype) or min(self.shape, default=0) < 0:
+      raise ValueError(f"an array is {self.dtype!r:.60} {[*self.shape]!s:.60}")
+
+  @property
+  def num_bytes(self) -> int:
+    return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
+  """Returns the record of each array."""
+  for name in arrays:
+    if not _NAME.fullmatch(name):
+      raise ValueError(f"an array named {name!r} cannot be stored; use [A-Za-z0-9_.]")
+  return {
+    name: ArrayRecord(a.shape, a.dtype.name, _digest_of(as_bytes(a))) for name, a in arrays.items()
+  }
+
+
+def digest(records: Mapping[str, ArrayRecord], *others: str) -> str:
+  """Returns a digest of some arrays and strings, of 32 digits."""
+  content = [others, sorted((name, vars(record)) for name, record in records.items())]
+  return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def encode(kind: FolderKind, description: Any, records: Mapping[str, ArrayRecord]) -> bytes:
+  """Returns the content of `folder.json`.
+
+  Args:
+    description: What the arrays are, a dataclass or what JSON can hold.
+  """
+  described = {"description": json_fields.as_json(description), "arrays": dict(records)}
+  content = {"kind": kind.kind, "format": kind.format, **described}
+  start = json.dumps(content, indent=1, default=vars).removesuffix("\n}")
+  return f'{start}{_ITS_DIGEST}"{_digest_of(start.encode())}"\n}}\n'.encode()
+
+
+def decode(content: bytes, kind: FolderKind, of: Any) -> tuple[Any, dict[str, ArrayRecord]]:
+  """Returns the description and the records of a `folder.json`.
+
+  Args:
+    of: The type of the description; see `json_fields`.
+
+  Raises:
+    KeyError, TypeError, ValueError, AttributeError: If it is that of another kind or format, or not
+      what was written.
+  """
+  found = text_files.parse_json(content)
+  if found["kind"] != kind.kind or found["format"] != kind.format:
+    raise ValueError(
+      f"it is {found['kind']!r:.60} of format {found['format']!r:.60}, not {kind.kind!r} of format "
+      f"{kind.format}"
+    )
+  start = content.rpartition(_ITS_DIGEST.encode())[0]
+  if found["sha256"] != _digest_of(start):
+    raise ValueError("its SHA-256 differs from the one recorded")
+  records = json_fields.restored(dict[str, ArrayRecord], found["arrays"])
+  for name in records:
+    if not _NAME.fullmatch(name):
+      raise ValueError(f"{name!r:.60} is not the name of an array")
+  return json_fields.restored(of, found["description"]), records
+
+
+def write(
+  directory: str, arrays: Mapping[str, np.ndarray], *, kind: FolderKind, description: Any = None
+) -> None:
+  """Writes a folder, local or in a bucket, which need not be new."""
+  write_arrays(directory, arrays)
+  content = encode(kind, description, describe(arrays))
+  atomic_files.write_bytes(os.path.join(directory, FOLDER_FILE), content)
+
+
+def write_arrays(directory: str, arrays: Mapping[str, np.ndarray]) -> None:
+  """Writes the arrays of a folder alone."""
+  for name, array in arrays.items():
+    atomic_files.write_bytes(_file(directory, name), as_bytes(array))
+
+
+def read_arrays(directory: str, records: Mapping[str, ArrayRecord]) -> dict[str, np.ndarray]:
+  """Reads arrays at the same time, local or from a bucket, and compares each with its record.
+
+  No memory is allocated unless a file has the size that is recorded.
+
+  Raises:
+    FileNotFoundError, ValueError: If one is missing or differs.
+  """
+  with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(records))) as pool:
+    arrays = pool.map(functools.partial(_read_array, directory), records, records.values())
+    return dict(zip(records, arrays, strict=True))
+
+
+def _read_array(directory: str, name: str, record: ArrayRecord) -> np.ndarray:
+  file = object_store.Path(_file(directory, name))
+  size = file.stat().length
+  if size != record.num_bytes:
+    raise ValueError(f"{name} has {size} bytes instead of {record.num_bytes}")
+  array = np.empty(record.shape, record.dtype)
+  object_store.read_into(as_bytes(array), file)
+  if _digest_of(as_bytes(array)) != record.sha256:
+    raise ValueError(f"{name} differs from {FOLDER_FILE}")
+  return array
+
+
+class Writer:
+  """Writes a folder array by array, or many at a time, keeping no rows in memory."""
+
+  def __init__(self, directory: str | os.PathLike, *, kind: FolderKind):
+    self._directory, self._kind = os.fspath(directory), kind
+    self._columns: dict[str, Column] = {}
+
+  def column(self, name: str, dtype: np.dtype | str, shape: tuple[int, ...] = ()) -> "Column":
+    """Returns a new array, whose rows are of a dtype and shape and have yet to be appended."""
+    self._columns[name] = Column(_file(self._directory, name), np.dtype(dtype), shape)
+    return self._columns[name]
+
+  def write(self, name: str, array: np.ndarray) -> None:
+    """Writes an array of at least one axis."""
+    self.column(name, array.dtype, array.shape[1:]).append(as_bytes(array))
+
+  def finish(self, description: Any) -> None:
+    """Writes what makes the directory a folder."""
+    content = encode(self._kind, description, self.records())
+    atomic_files.write_bytes(os.path.join(self._directory, FOLDER_FILE), content)
+
+  def records(self) -> dict[str, ArrayRecord]:
+    """Returns the records of all arrays, to which nothing is appended any more."""
+    return {name: column.close() for name, column in self._columns.items()}
+
+
+class Column:
+  """An array that is appended to."""
+
+  def __init__(self, path: str, dtype: np.dtype, shape: tuple[int, ...]):
+    self._file, self._hash, self._size = open(path, "wb"), hashlib.sha256(), 0
+    self._dtype, self._shape = dtype, shape
+
+  def append(self, rows: bytes | memoryview) -> None:
+    """Appends rows, given as bytes."""
+    self._file.write(rows)
+    self._hash.update(rows)
+    self._size += len(rows)
+
+  def close(self) -> ArrayRecord:
+    """Flushes the array to disk."""
+    if not self._file.closed:
+      atomic_files.close(self._file)
+    rows = self._size // max(1, math.prod(self._shape) * self._dtype.itemsize)
+    return ArrayRecord((rows, *self._shape), self._dtype.name, self._hash.hexdigest())
+
+
+Description = TypeVar("Description")
+
+
+class Folder(Generic[Description]):
+  """A folder whose arrays are mapped into memory, from a bucket by way of the local cache.
+
+  Args:
+    of: The type of the description.
+
+  Raises:
+    FileNotFoundError: If there is none.
+    ValueError: If it is of another kind or format, or damaged.
+  """
+
+  def __init__(self, directory: str | os.PathLike, *, kind: FolderKind, of: type[Description]):
+    self.directory, self._kind = os.fspath(directory), kind
+    self.local_directory = object_store.local_copy(directory, FOLDER_FILE)
+    path = os.path.join(self.local_directory, FOLDER_FILE)
+    if not os.path.exists(path):
+      raise FileNotFoundError(f"{self.directory} is not {kind.name}; {kind.remake}")
+    plain_files.check_file(path)
+    try:
+      with open(path, "rb") as file:
+        found = decode(file.read(), kind, of)
+    except json_fields.WRONG as error:
+      raise self._damaged(FOLDER_FILE, error) from error
+    self.description: Description = found[0]
+    self.records = found[1]
+
+  def mapped(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Maps some arrays; from a bucket, these alone are copied.
+
+    Raises:
+      ValueError: If one is missing or of another size.
+    """
+    names = [*names]
+    if object_store.is_remote(self.directory):
+      copied = object_store.local_copy(self.directory, *(f"{name}.bin" for name in names))
+      if copied != self.local_directory:
+        raise ValueError(f"{self.directory} was replaced after it had been opened; open it again")
+    return {name: self._map(name) for name in names}
+
+  def check(self, shapes: Mapping[str, str], **sizes: int) -> None:
+    """Checks the dtypes and shapes of some arrays; see `array_shapes.check`."""
+    try:
+      array_shapes.check(self.records, shapes, **sizes)
+    except json_fields.WRONG as error:
+      raise self._damaged(FOLDER_FILE, error) from error
+
+  def _map(self, name: str) -> np.ndarray:
+    if (record := self.records.get(name)) is None:
+      raise self._damaged(FOLDER_FILE, f"it has no {name}")
+    path = _file(self.local_directory, name)
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    if size != record.num_bytes:
+      raise self._damaged(f"{name}.bin", f"it has {size} bytes instead of {record.num_bytes}")
+    content = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+    # Items of a plain array are read several times as fast.
+    return content.view(np.ndarray).view(record.dtype).reshape(record.shape)
+
+  def _damaged(self, file: str, reason: object) -> ValueError:
+    path = os.path.join(self.directory, file)
+    return ValueError(f"{path} is damaged: {reason}; {self._kind.remake}")
+
+
+def _file(directory: str, name: str) -> str:
+  return os.path.join(directory, f"{name}.bin")
+
+
+def _digest_of(content: bytes | memoryview) -> str:
+  return hashlib.sha256(content).hexdigest()
+
+
+def as_bytes(array: np.ndarray) -> memoryview:
+  """Returns the bytes of an array, without a copy if they are contiguous."""
+  # uint8, because the buffer protocol lacks bfloat16.
+  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,0 +1,145 @@
+"""What is read is what was written, or a line says which file is not."""
+
+import json
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from realm_jax.foundations import array_folder, atomic_files, object_store
+from realm_jax.foundations.array_folder import FOLDER_FILE, Folder, FolderKind
+
+KIND = FolderKind(name="a world", kind="world", format=3, remake="make it again")
+OTHER = FolderKind(name="a moon", kind="moon", format=3, remake="make it again")
+ARRAYS = {
+  "embeddings": np.arange(20, dtype=ml_dtypes.bfloat16).reshape(5, 4),
+  "shard_0/ids.npy": np.arange(7),
+  "nothing": np.zeros((0, 4), np.float32),
+}
+
+
+def write(directory, arrays=ARRAYS):
+  array_folder.write(os.fspath(directory), arrays, kind=KIND, description={"name": "é"})
+  return directory
+
+
+def assert_equal(found, expected):
+  assert found.keys() == expected.keys()
+  for name, array in expected.items():
+    assert found[name].dtype == array.dtype
+    np.testing.assert_array_equal(found[name], array)
+
+
+def test_arrays_are_mapped_or_read_as_they_were(tmp_path):
+  folder = Folder(write(tmp_path), kind=KIND, of=dict)
+  assert folder.description == {"name": "é"}
+  assert folder.records == array_folder.describe(ARRAYS)
+  mapped = folder.mapped(ARRAYS)
+  assert_equal(mapped, ARRAYS)
+  assert not mapped["embeddings"].flags.writeable
+  assert_equal(array_folder.read_arrays(os.fspath(tmp_path), folder.records), ARRAYS)
+
+
+@pytest.mark.parametrize("size", [1, 7, 80, 1 << 20])
+def test_arrays_are_read_in_ranges_of_any_size(tmp_path, monkeypatch, size):
+  monkeypatch.setattr(object_store, "_RANGE", size)
+  arrays = {**ARRAYS, "scalar": np.array(7)}
+  array_folder.write_arrays(os.fspath(tmp_path), arrays)
+  assert_equal(array_folder.read_arrays(os.fspath(tmp_path), array_folder.describe(arrays)), arrays)
+
+
+def test_what_is_appended_is_what_is_written_at_once(tmp_path):
+  write(tmp_path / "once", {"embeddings": ARRAYS["embeddings"]})
+  (tmp_path / "appended").mkdir()
+  writer = array_folder.Writer(tmp_path / "appended", kind=KIND)
+  column = writer.column("embeddings", "bfloat16", (4,))
+  for part in (slice(0, 2), slice(2, 2), slice(2, 5)):
+    column.append(array_folder.as_bytes(ARRAYS["embeddings"][part]))
+  writer.finish({"name": "é"})
+  once, appended = (
+    {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
+    for name in ("once", "appended")
+  )
+  assert once == appended
+
+
+@pytest.mark.parametrize("name", [FOLDER_FILE, "embeddings.bin"])
+def test_no_changed_byte_is_read(tmp_path, name):
+  file = write(tmp_path, {"embeddings": ARRAYS["embeddings"]}) / name
+  content = file.read_bytes()
+  for place in range(len(content)):
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(ValueError) as error:
+      folder = Folder(tmp_path, kind=KIND, of=dict)
+      array_folder.read_arrays(os.fspath(tmp_path), folder.records)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "missing", "pipe"])
+def test_a_file_of_another_size_is_refused_by_name(tmp_path, damage):
+  file = write(tmp_path) / "embeddings.bin"
+  content = file.read_bytes()
+  file.unlink()
+  if damage == "pipe":
+    os.mkfifo(file)
+  elif damage != "missing":
+    file.write_bytes(content[:-1] if damage == "shorter" else content + b"x")
+  folder = Folder(tmp_path, kind=KIND, of=dict)
+  with pytest.raises(ValueError, match=f"{file} is damaged: it has .* instead of 40; make it"):
+    folder.mapped(["embeddings"])
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"kind": "moon"}, "it is 'moon' of format 3, not 'world' of format 3; make it again"),
+    ({"format": 2}, "it is 'world' of format 2, not 'world' of format 3; make it again"),
+    ({"arrays": {"../x": {"shape": [1], "dtype": "int8", "sha256": ""}}}, "'../x' is not the name"),
+    ({"arrays": {"x": {"shape": [-1], "dtype": "int8", "sha256": ""}}}, r"is 'int8' \[-1\]"),
+    ({"arrays": {"x": {"shape": [1], "dtype": "object", "sha256": ""}}}, "is 'object'"),
+    ({"description": 7}, "7 is no str"),
+  ],
+)
+def test_what_does_not_fit_the_reader_is_refused(tmp_path, monkeypatch, change, message):
+  write(tmp_path)
+  monkeypatch.setattr(array_folder, "_digest_of", lambda start: "")
+  content = {**json.loads((tmp_path / FOLDER_FILE).read_text()), **change, "sha256": ""}
+  (tmp_path / FOLDER_FILE).write_text(json.dumps(content))
+  with pytest.raises(ValueError, match=message):
+    Folder(tmp_path, kind=KIND, of=dict if "description" not in change else str)
+
+
+def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
+  write(tmp_path / "world", {"embeddings": ARRAYS["embeddings"]})
+  with (
+    pytest.raises(ValueError, match=f"has {FOLDER_FILE}, but is not a moon; nothing there"),
+    atomic_files.new_directory(tmp_path / "world", kind=OTHER),
+  ):
+    pass
+  with atomic_files.new_directory(tmp_path / "world", kind=KIND) as directory:
+    write(directory, {})
+  assert os.listdir(tmp_path / "world") == [FOLDER_FILE]
+
+
+def test_of_a_bucket_what_is_mapped_is_copied(emulated_gcs, tmp_path, monkeypatch):
+  monkeypatch.setenv("REALM_CACHE", str(tmp_path / "cache"))
+  arrays = {name: ARRAYS[name] for name in ("embeddings", "nothing")}
+  object_store.upload(write(tmp_path / "world", arrays), "gs://bucket/world")
+  folder = Folder("gs://bucket/world", kind=KIND, of=dict)
+  assert os.listdir(folder.local_directory) == [FOLDER_FILE]
+  assert_equal(folder.mapped(["embeddings"]), {"embeddings": ARRAYS["embeddings"]})
+  assert {*os.listdir(folder.local_directory)} == {FOLDER_FILE, "embeddings.bin"}
+  with pytest.raises(ValueError, match="gs://bucket/world has .*, but is not a moon"):
+    OTHER.check("gs://bucket/world")
+  object_store.upload(write(tmp_path / "other", {}), "gs://bucket/world")
+  with pytest.raises(ValueError, match="was replaced after it had been opened; open it again"):
+    folder.mapped(["nothing"])
+
+
+def test_a_bucket_is_written_and_read_without_the_cache(emulated_gcs):
+  write("gs://bucket/direct")
+  content = object_store.Path(f"gs://bucket/direct/{FOLDER_FILE}").read_bytes()
+  description, records = array_folder.decode(content, KIND, dict)
+  assert description == {"name": "é"}
+  assert_equal(array_folder.read_arrays("gs://bucket/direct", records), ARRAYS)

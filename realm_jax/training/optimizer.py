@@ -43,6 +43,11 @@ class OptimizerConfig(choices.Checked):
   frozen_steps: tuple[tuple[str, choices.CountOrZero], ...] = ()
   frozen_parts: tuple[str, ...] = ()
 
+  @property
+  def spans_the_run(self) -> bool:
+    """Whether the learning rate of a step depends on the length of the run."""
+    return self.schedule == "linear" or self.warmup_steps is None
+
   def warmup(self, num_steps: int) -> int:
     """Returns the number of warm-up steps of a run."""
     if self.warmup_steps is None:

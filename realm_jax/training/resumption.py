@@ -9,6 +9,8 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.devices import processes
 from realm_jax.foundations import object_store
 
+NUM_STEPS = "run.num_steps"  # which a run that was extended differs in
+
 
 def changes(
   before: Mapping | None, now: Mapping, *, allowed: Sequence[str], workdir: str
@@ -66,13 +68,13 @@ def _has_come_from(directory: str, step: int, learning: Mapping) -> bool:
     return False
   if int(newest.name) == step or metadata.get("resumed_from") != step:
     return False
-  if came := not differences(metadata["learning"], learning):
+  if came := not differences(metadata["learning"], learning).keys() - {NUM_STEPS}:
     logging.info("%s has come from step %d already and resumes from there", newest, step)
   return came
 
 
 def warn_of_other_learning(before: Mapping | None, now: Mapping, *, workdir: str) -> None:
-  """Warns of optimizer and objective settings that changed, by name.
+  """Warns of settings that learning depends on and that changed, by name.
 
   Args:
     before: Its settings so far; None in checkpoints that do not name them.

@@ -13,6 +13,7 @@ from realm_jax.devices.datatypes import Lengths
 from realm_jax.foundations import choices
 from realm_jax.objectives.objective import Minimised, Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.resumption import NUM_STEPS
 from realm_jax.training.train_program import TrainProgram
 
 
@@ -90,10 +91,12 @@ class TrainingConfig(choices.Checked):
 
   @property
   def learning_settings(self) -> dict[str, Any]:
-    """The settings of optimizer and objective by name, which a resumed run may change."""
+    """The settings that learning depends on by name, which a resumed run may change."""
     optimizer = {"optimizer": dataclasses.asdict(self.optimizer)}
+    spanned = {NUM_STEPS: self.run.num_steps} if self.optimizer.spans_the_run else {}
     return {
       **flax.traverse_util.flatten_dict(optimizer, sep="."),
+      **spanned,
       "objective": repr(self.objective),
     }
 

@@ -138,16 +138,23 @@ def test_other_batches_are_refused_or_begin_anew(read_after):
   assert read_after(3, batch_size=16, allow_changes=("batch_size",)) == 2
 
 
-def test_another_learning_rate_is_warned_of(read_after, caplog):
-  read_after(2)
+@pytest.mark.parametrize(
+  ("optimizer", "extended"),
+  [
+    ({}, "run.num_steps 2, now 3"),  # the decay ends later, so its rate at step 2 is not 0
+    ({"schedule": "constant"}, "run.num_steps 2, now 3"),  # the warm-up is a tenth of the run
+    ({"schedule": "constant", "warmup_steps": 0}, None),
+  ],
+)
+def test_another_learning_rate_is_warned_of(read_after, caplog, optimizer, extended):
+  other = "optimizer.learning_rate 3e-05, now 0.001"
+  read_after(2, optimizer=optimizer)
   with caplog.at_level("WARNING", logger="absl"):
-    read_after(3)
-    assert not caplog.messages
-    read_after(4, learning_rate=1e-3)
-  (told,) = caplog.messages
-  assert told.endswith(
-    "run continues with other settings: optimizer.learning_rate 3e-05, now 0.001"
-  )
+    read_after(3, optimizer=optimizer)
+    read_after(3, optimizer=optimizer)
+    read_after(3, optimizer=optimizer, learning_rate=1e-3)
+  told = [line.partition("run continues with other settings: ")[2] for line in caplog.messages]
+  assert told == ([other] if extended is None else [extended, other])
 
 
 @pytest.mark.parametrize(

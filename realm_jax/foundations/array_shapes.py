@@ -37,6 +37,12 @@ def check_ends(name: str, ends: np.ndarray, length: int) -> None:
     raise ValueError(f"{name} do not end between 0 and {length}")
 
 
+def check_vectors(name: str, vectors: np.ndarray) -> None:
+  """Checks that all inner products of vectors `[..., E]` are finite."""
+  if not np.isfinite(np.einsum("...E,...E->...", vectors, vectors)).all():
+    raise ValueError(f"{name} have NaN, infinity or numbers that are too large")
+
+
 def check_range(name: str, numbers: np.ndarray, limit: int | np.ndarray, *, least: int = 0) -> None:
   """Checks that integers are in a range, which may be one for each."""
   if (numbers < least).any() or (numbers >= limit).any():

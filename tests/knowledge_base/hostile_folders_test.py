@@ -1,5 +1,6 @@
 """Folders from elsewhere: whatever their files have, nothing but a line comes of it."""
 
+import base64
 import contextlib
 import dataclasses
 import functools
@@ -17,8 +18,10 @@ from realm_jax.index import cells
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning.adapter import Adapter, Seen
 from realm_jax.knowledge_base.learning.answerability import Answerability
+from realm_jax.knowledge_base.learning.use_memory import Recall
 from realm_jax.knowledge_base.store import array_file
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
+from realm_jax.knowledge_base.store.hits import Earned
 
 PLANTS = [
   {"id": "moss", "title": "Moss", "text": "Moss grows in the shade.", "year": 1958},
@@ -259,14 +262,20 @@ def damage(file, draw):
   file.write_bytes(content)
 
 
+def search(base, question, **options):
+  hits = base.search(question, **options)
+  assert np.isfinite([hit.score for hit in hits]).all()
+  return hits
+
+
 def acts(path, draw):
   """Yields what may be done with a folder, to be called before the next."""
   base = KnowledgeBase(path, encoder=embed)
   rankings: tuple[Ranking | None, ...] = (*RANKINGS, None)
   for by in rankings:
     question = " ".join(draw.choices(WORDS, k=2))
-    yield functools.partial(base.search, question, k=draw.choice([1, 99]), by=by)
-    yield functools.partial(base.search, question, where={"n": {"gte": 2}}, by=by)
+    yield functools.partial(search, base, question, k=draw.choice([1, 99]), by=by)
+    yield functools.partial(search, base, question, where={"n": {"gte": 2}}, by=by)
   yield lambda: base.search("which moss", exact=True, explain=True)
   yield lambda: base.search("moss", where={"tags": "new"})
   yield lambda: (str(base), base.documents(), base.examples(), base.fields, base.history)
@@ -297,3 +306,69 @@ def test_whatever_values_files_have_a_line_names_the_folder(whole, tmp_path, see
       except (ValueError, OSError) as error:
         assert str(path) in str(error) or NAMED.search(str(error)), error
     shutil.rmtree(path)
+
+
+NOT_FINITE = {  # files, their arrays, and what says so, if it is not passed over
+  "embeddings": ("segments/*", r"embeddings", "segment .* embeddings have NaN"),
+  "of cells": ("segments/*", r"cells\.embeddings_NxE", "segment .* embeddings have NaN"),
+  "centroids": ("segments/*", r"cells\.centroids_CxE", "segment .* of cells have NaN"),
+  "sums": ("segments/*", r"cells\.sum_E", "segment .* of cells have NaN"),
+  "products": ("segments/*", r"cells\.products_ExE", "segment .* of cells have NaN"),
+  "adapter": ("models/*/adapter", "weights|bias", "adapter cannot be read: .* have NaN"),
+  "question": ("memory.jsonl", "", None),
+}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("pattern, names, error", NOT_FINITE.values(), ids=NOT_FINITE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_vectors_that_are_not_finite_rank_nothing(
+  whole, tmp_path, monkeypatch, value, pattern, names, error
+):
+  monkeypatch.setattr(Recall, "earned", lambda *_, **__: Earned(strength=1.0))
+  path = tmp_path / "kb"
+  shutil.copytree(whole, path)
+  for file in path.glob(pattern):
+    if file.name == "memory.jsonl":
+      vector = np.zeros(8, "<f2")
+      vector[3] = value
+      lines = [{**json.loads(line)} for line in file.read_bytes().splitlines()]
+      content = base64.b64encode(vector.tobytes()).decode()
+      lines = [line | ({"embedding": content} if "embedding" in line else {}) for line in lines]
+      assert any("embedding" in line for line in lines)
+      file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    else:
+      arrays, metadata = array_file.open_mapped(file, shapes={})
+      arrays = {name: np.array(array) for name, array in arrays.items()}
+      for name in filter(re.compile(names).fullmatch, arrays):
+        arrays[name].reshape(-1)[3] = value
+      file.unlink()
+      array_file.write(file, arrays, metadata=metadata)
+  told = pytest.raises(ValueError, match=error) if error else contextlib.nullcontext()
+  with told:
+    search(KnowledgeBase(path, encoder=embed), "moss fern alga", k=99)
+    search(KnowledgeBase(path, encoder=embed), "moss fern alga", k=99, where={"n": {"lt": 3}})
+  if error and "embeddings have" in error:
+    with told:
+      KnowledgeBase(path, encoder=embed).compact()
+
+
+def test_a_question_whose_embedding_is_not_finite_ranks_nothing(whole, monkeypatch):
+  base = KnowledgeBase(whole, encoder=embed)
+  monkeypatch.setattr(Adapter, "__call__", lambda adapter, question_E: question_E / 0)
+  with np.errstate(divide="ignore"), pytest.raises(ValueError, match="question's embedding has"):
+    base.search("moss")
+
+
+def test_moments_that_are_too_large_are_not_those_of_the_embeddings(whole, tmp_path):
+  path = tmp_path / "kb"
+  shutil.copytree(whole, path)
+  for file in path.glob("segments/*"):
+    arrays, metadata = array_file.open_mapped(file, shapes={})
+    if "cells.sum_E" in arrays:
+      arrays["cells.sum_E"] = np.array(arrays["cells.sum_E"]) + 1e150
+      arrays["cells.products_ExE"] = np.array(arrays["cells.products_ExE"]) * 1e150
+      file.unlink()
+      array_file.write(file, arrays, metadata=metadata)
+  with np.errstate(all="ignore"), pytest.raises(ValueError, match="sum_E is not that of the emb"):
+    KnowledgeBase(path, encoder=embed).search("moss")

@@ -131,9 +131,12 @@ class TextEncoder:
         vectors = vectors / np.where(sizes > 0, sizes, 1)
     with np.errstate(over="ignore"):
       vectors = vectors.astype(np.float32)
-    if not np.isfinite(vectors).all():
-      bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0]
-      raise ValueError(f"the encoder returned NaN or infinity for {texts[bad]!r:.60}")
+      squares = np.square(vectors).sum(axis=1)  # no inner product is larger
+    if not np.isfinite(squares).all():
+      bad = np.flatnonzero(~np.isfinite(squares))[0]
+      raise ValueError(
+        f"the encoder returned NaN, infinity or numbers that are too large for {texts[bad]!r:.60}"
+      )
     return vectors
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files, plain_files
+from realm_jax.foundations import array_shapes, atomic_files, json_fields, plain_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.learning.past_questions import digest
 from realm_jax.knowledge_base.store import array_file, commits
@@ -47,6 +47,9 @@ class Adapter:
     """Opens that of a knowledge base."""
     path = f"{commits.model_path(directory, name)}/adapter"
     arrays, _ = array_file.open_mapped(path, shapes={"weights": "f4 E E", "bias": "f4 E"})
+    with json_fields.named(path):
+      for name, array in arrays.items():
+        array_shapes.check_vectors(name, array)
     return cls(arrays["weights"], arrays["bias"])
 
 

@@ -106,7 +106,8 @@ class _Columns:
   def _set_embedding(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
     if encoder not in self._embeddings:
       self._embeddings[encoder] = Embeddings(len(vector_E))
-    self._embeddings[encoder][row] = vector_E.astype(np.float16).astype(np.float32)  # as written
+    as_written_E = np.nan_to_num(vector_E.astype(np.float16)).astype(np.float32)
+    self._embeddings[encoder][row] = as_written_E
 
   def embeddings(self, snapshot: Snapshot, live_N: np.ndarray) -> Directions:
     """Returns the embeddings of the questions that are live."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.foundations import progress
+from realm_jax.foundations import array_shapes, progress
 from realm_jax.knowledge_base.store import array_file, commits, passages
 from realm_jax.knowledge_base.store.segment import Segment, content_digests
 from realm_jax.knowledge_base.store.snapshot import Place, Snapshot
@@ -102,6 +102,7 @@ class Embedder:
     for path in self._paths(of=f"{self._model}-"):
       with contextlib.suppress(ValueError):  # half written
         arrays, _ = array_file.open_mapped(path, shapes=_STAGED_SHAPES)
+        array_shapes.check_vectors("embeddings", arrays["embeddings"])
         found |= zip(map(bytes, arrays["digests"]), arrays["embeddings"], strict=True)
     return found
 
@@ -223,8 +224,8 @@ class Edit:
   def _merged(self, segments: Sequence[Segment], live: Sequence[np.ndarray]) -> Segment:
     try:
       return Segment.merge(segments, live)
-    except IndexError:
-      self.before.check_postings()
+    except (IndexError, ValueError):
+      self.before.check_values()
       raise
 
   def purge(self) -> None:

@@ -323,7 +323,7 @@ class Segment:
       raise ValueError(f"segment {path} cannot be opened: {error}") from error
 
   def _check(self) -> None:
-    """Checks that all is of what there is, except for those values in `Postings.check_values`."""
+    """Checks that all is of what there is, except for what `check_values` does."""
     for name in _OF_STRINGS:
       strings = getattr(self, name)
       array_shapes.check_ends(name, strings.ends, len(strings.content))
@@ -339,8 +339,21 @@ class Segment:
     if self.cells is not None:
       array_shapes.check_range("cells.rows", self.cells.rows, self.num_passages)
       array_shapes.check_ends("cells", np.append(0, self.cells.ends), self.num_passages)
+      for few in (self.cells.centroids_CxE, *(vars(self.cells.moments)[n] for n in _OF_MOMENTS)):
+        array_shapes.check_vectors("centroids and moments of cells", few)
       if not 1 <= self.cells.probes <= len(self.cells.ends):
         raise ValueError(f"a search reads {self.cells.probes!r:.60} cells")
+
+  def check_values(self) -> None:
+    """Checks what is not when a segment is opened, because there is too much of it."""
+    self.postings.check_values()
+    if self.has_embeddings:
+      array_shapes.check_vectors("embeddings", self.embeddings())
+    if self.cells is not None:
+      own = Moments.of(self.cells.embeddings_NxE)
+      for name in _OF_MOMENTS:
+        if not np.allclose(getattr(own, name), getattr(self.cells.moments, name)):
+          raise ValueError(f"{name} is not that of the embeddings")
 
   @classmethod
   def _mapped(cls, path: str) -> "Segment":
@@ -450,6 +463,8 @@ _SHAPES_OF_CELLS = {
 
 def _embedded(embeddings_NxE: np.ndarray | None) -> dict[str, Any]:
   """Returns the fields of a segment that has these embeddings."""
+  if embeddings_NxE is not None:
+    array_shapes.check_vectors("embeddings", embeddings_NxE)
   if embeddings_NxE is None or len(embeddings_NxE) < cells.FEWEST:
     return {"embeddings_NxE": embeddings_NxE}
   return {"cells": Cells.of(embeddings_NxE)}

@@ -250,7 +250,7 @@ class Snapshot:
       mean = float(self._mean_E @ self.adapted(question_E))
     return Scored(rows, scores, spread=float(scores.max(initial=mean)) - mean or 1.0)
 
-  def check_postings(self) -> None:
+  def check_values(self) -> None:
     """Checks what is not when segments are opened, because there is too much of it.
 
     Raises:
@@ -258,7 +258,7 @@ class Snapshot:
     """
     for entry, segment in zip(self.commit.segments, self.segments, strict=True):
       try:
-        segment.postings.check_values()
+        segment.check_values()
       except ValueError as error:
         raise ValueError(
           f"segment {entry.name} is damaged: {error}; restore the folder from a backup"
@@ -268,8 +268,8 @@ class Snapshot:
     """Returns the rows of the best k passages and of those that score as the k-th, with scores."""
     try:
       return self._best(question, k, **conditions)
-    except IndexError:
-      self.check_postings()
+    except (IndexError, FloatingPointError):
+      self.check_values()
       raise
 
   def _best(
@@ -325,6 +325,8 @@ class Snapshot:
       spreads = spread, of_words._replace(count=spread.count)
       # Rounded, so that ties do not depend on the order in which terms were added.
       scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
+    if not np.isfinite(scores).all():
+      raise FloatingPointError("scores have NaN or infinity")
     best = _best_rows(scores, k)
     if len(also):
       best = np.union1d(best, np.flatnonzero(np.isin(rows, also)))
@@ -341,7 +343,13 @@ class Snapshot:
 
   def adapted(self, question_E: np.ndarray) -> np.ndarray:
     """Returns the embedding of a question that passages are ranked by."""
-    return question_E if self.adapt is None else self.adapt(question_E)
+    adapted_E = question_E if self.adapt is None else self.adapt(question_E)
+    if not np.isfinite(adapted_E @ adapted_E):
+      raise ValueError(
+        "the question's embedding has NaN, infinity or numbers that are too large; what embeds it "
+        "or was trained to is damaged: restore the folder from a backup"
+      )
+    return adapted_E
 
   def hit(self, passage: int, *, score: float = 0.0) -> Hit:
     """Returns a passage as it is found."""

@@ -124,6 +124,7 @@ def test_it_does_what_it_is_for(environment):
       command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as server:
       try:
+        assert server.stdout
         lines = iter(server.stdout.readline, "")
         address = next(m[0] for m in (re.search(r"http://[\w.:]+", line) for line in lines) if m)
         with urllib.request.urlopen(f"{address}/?q=flutter") as page:

@@ -19,8 +19,6 @@ import typing
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import docstring_parser
-
 from realm_jax.foundations import choices
 
 REQUIRED = inspect.Parameter.empty
@@ -89,7 +87,7 @@ class Keyword:
   Attributes:
     name: Its name in the signature; `flatten` prefixes the path of a field.
     default: Its default; `REQUIRED` if there is none.
-    meaning: Its description in the docstring.
+    documents: Docstrings of which the first that describes it has its meaning.
     positional: Whether its value may be given without the flag's name.
     overridden: Whether the default comes from an instance rather than the signature.
   """
@@ -97,9 +95,15 @@ class Keyword:
   name: str
   annotation: Any
   default: Any
-  meaning: str
+  documents: tuple[str, ...]
   positional: bool = False
   overridden: bool = False
+
+  @property
+  def meaning(self) -> str:
+    """Its description in the docstring."""
+    name = self.name.rpartition(".")[2]
+    return next((m[name] for m in map(_meanings, self.documents) if name in m), "")
 
   @functools.cached_property
   def plain(self) -> Plain | None:
@@ -134,20 +138,21 @@ class Keyword:
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:
   """Returns the keywords of a job, or the fields of a dataclass; an instance has the defaults."""
-  meanings, found = {}, []
-  for documented in reversed(inspect.getmro(function) if inspect.isclass(function) else [function]):
-    meanings |= _meanings(inspect.getdoc(documented) or "")
+  found = []
+  documented = inspect.getmro(function) if inspect.isclass(function) else [function]
+  documents = tuple(inspect.getdoc(each) or "" for each in documented)
   for p in inspect.signature(function, eval_str=True).parameters.values():
     default = p.default if instance is None else getattr(instance, p.name)
     positional = p.kind is not p.KEYWORD_ONLY and not inspect.isclass(function)
     overridden = default is not p.default and default != p.default
-    meaning = meanings.get(p.name, "")
-    found.append(Keyword(p.name, p.annotation, default, meaning, positional, overridden))
+    found.append(Keyword(p.name, p.annotation, default, documents, positional, overridden))
   return tuple(found)
 
 
 @functools.cache
 def _meanings(docstring: str) -> dict[str, str]:
+  import docstring_parser  # only help needs it
+
   parsed = docstring_parser.parse(docstring, style=docstring_parser.DocstringStyle.GOOGLE)
   return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
 

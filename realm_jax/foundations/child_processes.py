@@ -6,8 +6,6 @@ end of a pipe that the parent holds open.
 
 import contextlib
 import ctypes
-import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import subprocess
@@ -67,14 +65,18 @@ def watch_parent() -> None:
 
 def end_with_parent() -> None:
   """Ends this process, one of `multiprocessing`, when its parent has ended."""
+  import multiprocessing
+
   parent = multiprocessing.parent_process()
   assert parent is not None, "this is the main process"
   _when_ended(parent.sentinel, lambda: os._exit(1))
 
 
 def _when_ended(pipe: int, act: Callable[[], None]) -> None:
+  from multiprocessing import connection
+
   def wait() -> None:
-    multiprocessing.connection.wait([pipe])
+    connection.wait([pipe])
     act()
 
   threading.Thread(target=wait, name="parent", daemon=True).start()

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-import tqdm
-
 
 class Stopwatch:
   """Adds up the seconds of named activities, those of an inner one without the outer one.
@@ -56,6 +54,8 @@ def track(
     fraction: Returns the share of the work done, shown as a bar with the time left; None shows no
       bar.
   """
+  import tqdm
+
   with tqdm.tqdm(unit=f" {what}", disable=None, leave=False, dynamic_ncols=True) as bar:
     for item in items:
       yield item

@@ -80,11 +80,12 @@ def _job(*, source: str, limit: "int | None" = None, rate: float = 0.5) -> None:
 
 
 def test_keywords_carry_defaults_and_the_meanings_of_the_docstring():
-  assert flags.keywords(_job) == (
-    flags.Keyword("source", str, flags.REQUIRED, "where it reads, on two lines."),
-    flags.Keyword("limit", int | None, None, "how many."),
-    flags.Keyword("rate", float, 0.5, ""),
-  )
+  found = flags.keywords(_job)
+  assert [(k.name, k.annotation, k.default, k.meaning) for k in found] == [
+    ("source", str, flags.REQUIRED, "where it reads, on two lines."),
+    ("limit", int | None, None, "how many."),
+    ("rate", float, 0.5, ""),
+  ]
 
 
 @dataclasses.dataclass(frozen=True)

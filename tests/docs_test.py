@@ -140,7 +140,7 @@ def test_every_document_and_example_is_in_the_navigation_of_the_site():
 
 def test_the_changelog_names_the_formats_on_disk():
   numbers = {
-    "corpora": passage_store.FORMAT_VERSION,
+    "corpora": passage_store.CORPUS.format,
     "prepared examples": prepared_examples.EXAMPLES.format,
     "generations of an index": generations._FORMAT,
     "postings": postings.FORMAT,

@@ -1,8 +1,7 @@
 """The knowledge corpus: rows of passages, memory-mapped or made of texts in memory.
 
-A store is a directory of flat binary columns with offsets, written once and never changed. Columns
-are mapped, not loaded, so a store may be larger than memory. `metadata.json` is written last; a
-directory without it is not a store.
+A store is an array folder of columns with offsets, written once and never changed. Columns are
+mapped, not loaded, so a store may be larger than memory.
 """
 
 import abc
@@ -10,33 +9,31 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files, json_fields, object_store, text_files
-from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.foundations import array_folder, object_store
+from realm_jax.foundations.array_folder import FOLDER_FILE, Folder, FolderKind
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import Tokenizer, WordPieces
 
-METADATA_FILE = "metadata.json"
-FORMAT_VERSION = 1
 SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
 BODY_SHARE = 4  # a title leaves the body one wordpiece of so many
-_RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids", "documents")
 
 # With the tagged examples, the vocabulary, and the index of BM25 that is made when it is needed.
-CORPUS = DirectoryKind(
+CORPUS = FolderKind(
   name="a prepared corpus",
+  kind="corpus",
+  format=2,
+  remake="write it with `realm prepare_corpus`",
   files=(
-    *(METADATA_FILE, "*.bin", "examples-*-of-*.tfrecord.gz"),
+    *(FOLDER_FILE, "*.bin", "examples-*-of-*.tfrecord.gz"),
     *("vocabulary/vocab.txt", "vocabulary/tokenizer_config.json"),
     *("bm25/*.npy", "bm25/*.json"),
   ),
-  marks=(METADATA_FILE,),
 )
 
 
@@ -68,7 +65,6 @@ class StoreMetadata:
   max_passage_length: int
   counts: dict[str, int]
   languages: tuple[str, ...] = ("en",)
-  format_version: int = FORMAT_VERSION
 
 
 Rows = Sequence[int] | np.ndarray
@@ -107,46 +103,20 @@ def passage_row(
   )
 
 
-class _RaggedWriter:
-  """Appends rows of one dtype to a flat file and their ends to an offsets file."""
-
-  def __init__(self, directory: str, name: str, dtype: np.dtype):
-    self._itemsize = np.dtype(dtype).itemsize
-    self._values = open(os.path.join(directory, f"{name}.bin"), "wb")
-    self._offsets = open(os.path.join(directory, f"{name}.offsets.bin"), "wb")
-    self._hash = hashlib.sha256()
-    self._end = 0
-    self._offsets.write(np.int64(0).tobytes())
-
-  def append(self, data: bytes) -> None:
-    self._end += len(data) // self._itemsize
-    end = self._end.to_bytes(8, "little")
-    self._values.write(data)
-    self._offsets.write(end)
-    self._hash.update(end + data)
-
-  def close(self) -> bytes:
-    for file in (self._values, self._offsets):
-      atomic_files.close(file)
-    return self._hash.digest()
-
-
 class PassageStoreWriter:
   """Writes a passage store row by row into an empty directory, keeping no rows in memory."""
 
   def __init__(self, directory: str | os.PathLike, *, tokenizer, max_passage_length: int):
-    self._directory = os.fspath(directory)
     self._tokenizer = tokenizer
     self._max_passage_length = max_passage_length
-    ids_dtype = id_dtype(tokenizer.vocab_size)
-    self._columns = {
-      name: _RaggedWriter(
-        self._directory, name, ids_dtype if name in ("title_ids", "body_ids") else np.dtype("u1")
-      )
-      for name in _RAGGED_COLUMNS
-    }
-    self._uids = open(os.path.join(self._directory, "uids.bin"), "wb")
-    self._num_passages = 0
+    self._folder = array_folder.Writer(directory, kind=CORPUS)
+    self._uids = self._folder.column("uids", "int64")
+    self._columns = [
+      (self._folder.column(name, dtype), self._folder.column(f"{name}.offsets", "int64"))
+      for name, dtype in _dtypes(tokenizer.vocab_size).items()
+    ]
+    for _, offsets in self._columns:
+      offsets.append(bytes(8))
 
   def append(
     self,
@@ -173,22 +143,18 @@ class PassageStoreWriter:
 
   def append_row(self, row: PassageRow) -> None:
     """Adds a row whose ids come from this writer's vocabulary."""
-    for column, data in zip(self._columns.values(), row[:-1], strict=True):
-      column.append(data)
-    self._uids.write(np.int64(row.uid).tobytes())
-    self._num_passages += 1
+    for (values, offsets), data in zip(self._columns, row[:-1], strict=True):
+      values.append(data)
+      offsets.append(len(values).to_bytes(8, "little"))
+    self._uids.append(row.uid.to_bytes(8, "little"))
 
   def finish(self, *, counts: dict[str, int], languages: Sequence[str] = ("en",)) -> StoreMetadata:
-    """Closes the columns and writes the metadata that makes the directory a store."""
-    whole = hashlib.sha256(self._tokenizer.digest.encode())
-    for name, column in self._columns.items():
-      digest = column.close()
-      if name != "documents":
-        whole.update(digest)
-    atomic_files.close(self._uids)
+    """Writes what makes the directory a store."""
+    records = self._folder.records()
+    decisive = {name: record for name, record in records.items() if "documents" not in name}
     metadata = StoreMetadata(
-      num_passages=self._num_passages,
-      fingerprint=whole.hexdigest()[:32],
+      num_passages=len(self._uids),
+      fingerprint=array_folder.digest(decisive, self._tokenizer.digest),
       vocabulary_digest=self._tokenizer.digest,
       vocab_size=self._tokenizer.vocab_size,
       cls_id=self._tokenizer.cls_id,
@@ -197,9 +163,14 @@ class PassageStoreWriter:
       counts=dict(sorted(counts.items())),
       languages=tuple(languages),
     )
-    content = json.dumps(dataclasses.asdict(metadata), indent=2)
-    atomic_files.write_text(os.path.join(self._directory, METADATA_FILE), content)
+    self._folder.finish(metadata)
     return metadata
+
+
+def _dtypes(vocab_size: int) -> dict[str, np.dtype]:
+  """Returns the dtypes of the columns of a `PassageRow` except for its uid."""
+  of_ids = {"title_ids": id_dtype(vocab_size), "body_ids": id_dtype(vocab_size)}
+  return {name: of_ids.get(name, np.dtype("u1")) for name in PassageRow._fields[:-1]}
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -286,74 +257,41 @@ class PassageStore(Passages):
 
   Raises:
     FileNotFoundError: If the directory is not a store.
-    ValueError: If the size of a column does not match the metadata.
+    ValueError: If a column does not match the metadata.
   """
 
   def __init__(self, directory: str | os.PathLike):
-    self.directory = os.fspath(directory)
-    self.local_directory = object_store.local_copy(
-      self.directory, METADATA_FILE, "uids.bin", "*_ids.bin", "*_ids.offsets.bin"
-    )
-    path = os.path.join(self.local_directory, METADATA_FILE)
-    if not os.path.exists(path):
-      raise FileNotFoundError(
-        f"no passage store at {self.directory}; make one with `realm prepare_corpus`"
-      )
-    fields = text_files.read_json(path)
-    if fields.get("format_version") != FORMAT_VERSION:
-      raise ValueError(
-        f"{self.directory} has format {fields.get('format_version')}, not {FORMAT_VERSION}; "
-        "write it again with `realm prepare_corpus`"
-      )
-    try:
-      self.metadata = json_fields.restored(StoreMetadata, fields)
-    except json_fields.WRONG as error:
-      raise ValueError(f"{path} is damaged: {error}") from error
-    ids_dtype = id_dtype(self.metadata.vocab_size)
-    self._title_ids = self._open("title_ids", ids_dtype)
-    self._body_ids = self._open("body_ids", ids_dtype)
-    self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
+    self._folder = Folder(directory, kind=CORPUS, of=StoreMetadata)
+    self.directory, self.local_directory = self._folder.directory, self._folder.local_directory
+    self.metadata = self._folder.description
+    shapes = {"uids": "i8 N"}
+    for name, dtype in _dtypes(self.metadata.vocab_size).items():
+      shapes |= {name: f"{dtype.str[1:]} {name}", f"{name}.offsets": "i8 N+1"}
+    self._folder.check(shapes, N=self.metadata.num_passages)
+    self.uids = self._folder.mapped(["uids"])["uids"]
+    self._title_ids, self._body_ids = self._open("title_ids", "body_ids")
     if not object_store.is_remote(self.directory):
       _ = self._titles, self._texts, self._documents  # checked before they are needed
 
   @functools.cached_property
   def _titles(self) -> tuple[np.ndarray, np.ndarray]:
-    return self._open_text("titles")
+    return self._open("titles")[0]
 
   @functools.cached_property
   def _texts(self) -> tuple[np.ndarray, np.ndarray]:
-    return self._open_text("texts")
+    return self._open("texts")[0]
 
   @functools.cached_property
-  def _documents(self) -> tuple[np.ndarray, np.ndarray] | None:
-    """The names of documents; None in a store written before they were kept."""
-    self._copy_text("documents")
-    written = os.path.exists(os.path.join(self.local_directory, "documents.bin"))
-    return self._open("documents", np.uint8) if written else None
+  def _documents(self) -> tuple[np.ndarray, np.ndarray]:
+    return self._open("documents")[0]
 
-  def _open_text(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-    self._copy_text(name)
-    return self._open(name, np.uint8)
-
-  def _copy_text(self, name: str) -> None:
-    directory = object_store.local_copy(self.directory, f"{name}.bin", f"{name}.offsets.bin")
-    if directory != self.local_directory:
-      raise ValueError(f"{self.directory} was replaced after it had been opened; open it again")
-
-  def _map(self, name: str, dtype, size: int) -> np.ndarray:
-    path = os.path.join(self.local_directory, name)
-    expected = size * np.dtype(dtype).itemsize
-    found = os.path.getsize(path) if os.path.exists(path) else -1
-    if found != expected:
-      raise ValueError(
-        f"{path} has {found} bytes instead of {expected}; write the store again with "
-        "`realm prepare_corpus`"
-      )
-    return np.memmap(path, dtype, "r") if size else np.zeros(0, dtype)
-
-  def _open(self, name: str, dtype) -> tuple[np.ndarray, np.ndarray]:
-    offsets = self._map(f"{name}.offsets.bin", np.int64, self.metadata.num_passages + 1)
-    return self._map(f"{name}.bin", dtype, int(offsets[-1])), offsets
+  def _open(self, *names: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the values and offsets of some columns."""
+    arrays = self._folder.mapped(part for name in names for part in (name, f"{name}.offsets"))
+    for name in names:
+      if arrays[f"{name}.offsets"][-1] != len(arrays[name]):
+        raise ValueError(f"{self.directory} has other {name} than their offsets; {CORPUS.remake}")
+    return [(arrays[name], arrays[f"{name}.offsets"]) for name in names]
 
   def __len__(self) -> int:
     return self.metadata.num_passages
@@ -404,7 +342,7 @@ class PassageStore(Passages):
 
   def document(self, row: int) -> str:
     """Returns the name of the passage's document; empty if it has none."""
-    return "" if self._documents is None else _row(self._documents, row).tobytes().decode()
+    return _row(self._documents, row).tobytes().decode()
 
 
 def titled_text(store, row: int) -> str:

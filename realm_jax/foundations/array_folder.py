@@ -205,6 +205,10 @@ class Column:
   def __init__(self, path: str, dtype: np.dtype, shape: tuple[int, ...]):
     self._file, self._hash, self._size = open(path, "wb"), hashlib.sha256(), 0
     self._dtype, self._shape = dtype, shape
+    self._row_size = math.prod(shape) * dtype.itemsize
+
+  def __len__(self) -> int:
+    return self._size // self._row_size if self._size else 0
 
   def append(self, rows: bytes | memoryview) -> None:
     """Appends rows, given as bytes."""
@@ -216,8 +220,7 @@ class Column:
     """Flushes the array to disk."""
     if not self._file.closed:
       atomic_files.close(self._file)
-    rows = self._size // max(1, math.prod(self._shape) * self._dtype.itemsize)
-    return ArrayRecord((rows, *self._shape), self._dtype.name, self._hash.hexdigest())
+    return ArrayRecord((len(self), *self._shape), self._dtype.name, self._hash.hexdigest())
 
 
 Description = TypeVar("Description")

@@ -45,10 +45,6 @@ def test_passages_know_their_documents_which_are_no_part_of_the_fingerprint(tmp_
   found = PassageStore(tmp_path / "named")
   assert [found.document(row) for row in range(3)] == ["d1", "d1", "é"]
   assert found.fingerprint == store.fingerprint
-  for column in (tmp_path / "named").glob("documents.*"):  # as in older stores
-    column.unlink()
-  older = PassageStore(tmp_path / "named")
-  assert (older.text(0), older.document(0)) == (ROWS[0]["text"], "")
 
 
 def test_ids_are_cut_or_padded(store):
@@ -93,7 +89,9 @@ def test_a_damaged_column_is_refused_by_name(tmp_path, name, damage):
   path.unlink()
   if damage != "missing":
     path.write_bytes(content[:-1] if damage == "shorter" else content + b"x")
-  with pytest.raises(ValueError, match=f"{name} has .* bytes instead of {len(content)}") as e:
+  with pytest.raises(
+    ValueError, match=f"{name} is damaged: it has .* bytes instead of {len(content)}"
+  ) as e:
     PassageStore(tmp_path / "store")
   assert "\n" not in str(e.value)
 

@@ -195,7 +195,7 @@ def test_a_passage_store_is_mapped_from_a_local_copy(root, emulated_gcs):
   copied = pathlib.Path(store.local_directory, "texts.bin")
   assert not copied.exists()  # trainers and index builders read only ids
   assert store.text(0) == "Text." and copied.exists()
-  assert isinstance(store.uids, np.memmap)
+  assert isinstance(store.uids.base.base, np.memmap)
   emulated_gcs.write(name_in(root, "texts.bin"), b"Tex")
   # What was compared once is used; only a machine that has no copy yet would find the damage.
   assert passage_store.PassageStore(root).text(0) == "Text."

@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples, question_sets, questions
 from realm_jax.evaluation import open_qa, run_comparison
 from realm_jax.foundations import text_files
@@ -30,7 +29,6 @@ def test_what_is_wrong_with_json_is_said(name):
 
 
 READERS = {
-  "metadata.json": lambda path: PassageStore(path.parent),
   "folder.json": lambda path: prepared_examples.read_manifest(str(path.parent)),
   "identity.json": lambda path: Postings.open(str(path.parent)),
   "tokenizer_config.json": lambda path: wordpieces.load(str(path.parent)),

@@ -24,7 +24,7 @@ REPOSITORY := $(addprefix tests/,architecture_test.py axis_letters_test.py docs_
 PYTEST := .venv/bin/python -m pytest -q -n 2 --dist worksteal
 
 INTEROP := beam,faiss,mcp,parquet,xmanager
-TESTED := train,serve,documents,gcs,trec
+TESTED := train,serve,documents,gcs,trec,watch
 
 # Thousands of modules are compiled at their first import, not by every process.
 unexport PYTHONDONTWRITEBYTECODE

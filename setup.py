@@ -133,6 +133,7 @@ setuptools.setup(
     ],
     "tpu": ["realm_jax[train]", "jax[tpu]"],
     "trec": ["ir_measures>=0.4,<0.5"],
+    "watch": ["watchfiles>=1"],
     "xmanager": ["realm_jax[train]", "xmanager>=0.7"],
   },
   entry_points={"console_scripts": ["realm=realm_jax.main:main"]},

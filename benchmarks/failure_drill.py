@@ -228,7 +228,7 @@ def write_for_ever(path: str, journal: pathlib.Path, state: int) -> None:
   base = KnowledgeBase(path)
   while True:
     if state % 3 == 2:
-      base.update(records(state + 1), delete_missing=True)
+      base.sync(records(state + 1))
     elif state % 3 == 0:
       base.delete(contents(state).keys() - contents(state + 1).keys())
     else:

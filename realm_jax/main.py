@@ -42,7 +42,7 @@ _ROOMS = {
   "launch_local demo",
   "answering": "evaluate ask serve",
 }
-_KNOWLEDGE_BASE = "create add delete compact publish search ask train evaluate serve mcp"
+_KNOWLEDGE_BASE = "create add sync delete compact publish search ask train evaluate serve mcp"
 JOBS: Mapping[str, str] = {
   **{f"kb {job}": "realm_jax.jobs.knowledge_base" for job in _KNOWLEDGE_BASE.split()},
   **{job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()},

@@ -67,6 +67,7 @@ HOMES = {
   "tensorflow_text": ("data/", "text/tokenization.py"),
   "tqdm": ("foundations/progress.py",),
   "tokenizers": ("text/",),
+  "watchfiles": ("foundations/watching.py",),
 }
 # Each of them runs what it reads, or opens a port.
 NOWHERE = ("cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "socketserver")

@@ -6,7 +6,7 @@ import re
 TESTS = pathlib.Path(__file__).parent
 # What `make test` installs.
 INSTALLED = {"bm25s", "fastapi", "gcp_storage_emulator", "gcsfs", "ir_measures", "pyarrow"}
-INSTALLED |= {"huggingface_hub", "markupsafe", "pypdfium2", "tokenizers", "uvicorn"}
+INSTALLED |= {"huggingface_hub", "markupsafe", "pypdfium2", "tokenizers", "uvicorn", "watchfiles"}
 
 
 def test_every_test_of_an_extra_has_an_environment():

@@ -47,6 +47,9 @@ class Document:
   outline: tuple[Mark, ...] = dataclasses.field(default=(), compare=False)
 
 
+BadKind = Literal["broken_records", "records_without_text", "skipped_files", "unreadable_files"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BadRecord:
   """A record that yields no document.
@@ -56,7 +59,7 @@ class BadRecord:
     reason: What is wrong with it, if the kind does not say it.
   """
 
-  kind: Literal["broken_records", "records_without_text", "skipped_files", "unreadable_files"]
+  kind: BadKind
   name: str
   reason: str = dataclasses.field(default="", compare=False)
 
@@ -98,10 +101,12 @@ class BadRecords:
 
   Attributes:
     counts: Number of bad records of each kind.
+    unreadable: Paths of the folders that cannot be read.
   """
 
   def __init__(self):
     self.counts: Counter = Counter()
+    self.unreadable: list[str] = []
     self._first: dict[str, list[BadRecord]] = {}
     self._ids = UidSet()
     self._num_equal_ids = 0

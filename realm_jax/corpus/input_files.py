@@ -225,6 +225,7 @@ def _below(directories: Sequence[str], root: str, bad: BadRecords) -> Iterator[s
         entries = sorted(scan, key=lambda entry: entry.name)
     except OSError as error:
       bad.add(unreadable(path, error))
+      bad.unreadable.append(path)
       continue
     for entry in entries:
       if entry.name.startswith("."):

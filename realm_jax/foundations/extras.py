@@ -16,6 +16,7 @@ _LIBRARIES = {
   "sentence-transformers": "sentence_transformers",
   "trec": "ir_measures",
   "tpu": "libtpu",
+  "watch": "watchfiles",
 }
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 

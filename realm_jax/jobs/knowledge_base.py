@@ -79,7 +79,6 @@ def add(
   texts: Sequence[str] = (),
   *,
   update: bool = False,
-  delete_missing: bool = False,
   encoder: str | None = None,
   reader: str | None = None,
 ) -> None:
@@ -87,15 +86,13 @@ def add(
 
   Example:
     realm kb add kb notes.jsonl
-    realm kb add kb texts/ --update --delete_missing
+    realm kb add kb texts/ --update
 
   Args:
     path: The folder of the knowledge base.
     texts: Folders, files or glob patterns: text, Markdown, PDF, office,
       HTML, mail, JSON Lines, CSV, TSV or Parquet.
     update: Whether to replace the documents that are there with another content.
-    delete_missing: Whether to update, and to delete the documents that these texts, or files that
-      were where they are, had and have no more.
     encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
       the folder names is not loaded.
     reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
@@ -107,9 +104,36 @@ def add(
   if reader is not None:
     base.add_reader(reader)
   if texts:
-    changing = update or delete_missing
-    print(base.update(texts, delete_missing=delete_missing) if changing else base.add(texts))
+    print(base.update(texts) if update else base.add(texts))
   print(base, flush=True)
+
+
+def sync(
+  path: str, texts: Sequence[str], *, watch: bool = False, encoder: str | None = None
+) -> None:
+  """Makes a knowledge base follow folders: adds what is new there, replaces, deletes what is gone.
+
+  Files that have not changed are not read. Documents from elsewhere stay, and so do those of files
+  that cannot be read.
+
+  Example:
+    realm kb sync kb texts/
+    realm kb sync kb texts/ --watch
+
+  Args:
+    path: The folder of the knowledge base.
+    texts: Folders, files or glob patterns: text, Markdown, PDF, office,
+      HTML, mail, JSON Lines, CSV, TSV or Parquet.
+    watch: Whether to go on, with a line for each change, until it is interrupted or killed.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
+  """
+  base = KnowledgeBase(path, encoder=encoder)
+  if watch:
+    from realm_jax.knowledge_base import following  # late, because it needs an extra
+
+    return following.follow(base, texts)
+  print(f"{base.sync(texts)}\n{base}", flush=True)
 
 
 def delete(path: str, ids: Sequence[str]) -> None:

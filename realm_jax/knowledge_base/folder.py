@@ -27,7 +27,7 @@ from realm_jax.knowledge_base.encoders.text_encoders import TextEncoder
 from realm_jax.knowledge_base.learning import memory_file, search, use_memory
 from realm_jax.knowledge_base.learning.adapter import Adapter
 from realm_jax.knowledge_base.learning.answerability import Answerability
-from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store import commits, file_states
 from realm_jax.knowledge_base.store.edit import STAGED, Edit, Embedder, due
 from realm_jax.knowledge_base.store.segment import Segment
 from realm_jax.knowledge_base.store.snapshot import Snapshot
@@ -48,6 +48,8 @@ KIND = DirectoryKind(
     f"{STAGED}/{_DIGEST}-*",
     use_memory.FILE,
     f".{use_memory.FILE}.*",
+    file_states.FILE,
+    f".{file_states.FILE}.*",
     "directory.lock",
   ),
 )
@@ -186,6 +188,7 @@ class Folder:
       if purge:
         edit.purge()
         self.memory.purge()
+        file_states.remove(self.path)
 
   @contextlib.contextmanager
   def exclusively(self, *, keep: int = commits.KEPT) -> Iterator[Edit]:
@@ -211,6 +214,7 @@ class Folder:
         edit.commit()
       check()
       try:
+        edit.write_states(self.newest())
         with self._cleaned(check):
           while groups := due(before := self.newest()):
             merging = Edit(self.path, before, check=check)
@@ -218,7 +222,7 @@ class Folder:
               merging.merge(numbers)
             merging.commit()
       except OSError as error:  # such as of a full disk; what was changed is safe
-        logging.warning("segments of %s are merged after another change: %s", self.path, error)
+        logging.warning("%s is tidied after another change: %s", self.path, error)
       check()
       self.memory.drop_missing(self.newest(), edit.deleted)
       if keep < commits.KEPT:

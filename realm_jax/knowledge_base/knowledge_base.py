@@ -320,9 +320,8 @@ class KnowledgeBase:
     )
 
   def document(self, id: str) -> Document | None:
-    """Returns a document by its id, or None; its text is that of its passages, a line each."""
-    snapshot = self._folder.newest()
-    (place,) = snapshot.find([id])
+    """Returns a document by its id, or None."""
+    (place,) = (snapshot := self._folder.newest()).find([id])
     return place and snapshot.document(place)
 
   def documents(
@@ -364,27 +363,29 @@ class KnowledgeBase:
     Args:
       texts: A folder, a file or a glob pattern, or several, of text, Markdown, PDF, office, HTML,
         mail, JSON Lines, CSV, TSV or Parquet, or an iterable of mappings with `id`, `text` or
-        `title`, and other fields, also as a data frame of pandas, Polars or Arrow. What exists is
-        no pattern. The id of a text file is its path below the folder, also if the file is given
-        alone after its folder once was, or the folder has moved.
+        `title`, and other fields, also as a data frame. The id of a text file is its path below the
+        folder, also if the file is given alone after its folder once was, or that has moved.
 
     Raises:
       DirectoryInUseError: If another process writes.
       ValueError: If a document is there with another content, or two have one id. Nothing is added.
     """
     with self._folder.exclusively() as edit:
-      return put(edit, texts, path=self.path, replace=False)
+      return put(edit, texts, path=self.path, change="add")
 
-  def update(self, texts: Texts, *, delete_missing: bool = False) -> Changes:
-    """Adds documents, which replace those of the same id.
+  def update(self, texts: Texts) -> Changes:
+    """Adds documents, which replace those of the same id; see `add`."""
+    with self._folder.exclusively() as edit:
+      return put(edit, texts, path=self.path, change="update")
 
-    Args:
-      texts: See `add`.
-      delete_missing: Deletes documents that are not there any more: those of files that were
-        where these are, or, if these are records, of other records.
+  def sync(self, texts: Texts) -> Changes:
+    """Adds what is new, replaces what has changed, and deletes what is there no more.
+
+    Deleted are documents of files that were where these are, or, if these are records, of other
+    records. Those of a file that cannot be read stay. A file that has not changed is not read.
     """
     with self._folder.exclusively() as edit:
-      return put(edit, texts, path=self.path, replace=True, delete_missing=delete_missing)
+      return put(edit, texts, path=self.path, change="sync")
 
   def delete(self, ids: str | Iterable[str]) -> Changes:
     """Deletes documents.
@@ -392,8 +393,8 @@ class KnowledgeBase:
     Raises:
       ValueError: If there is none with one of the ids. Nothing is deleted.
     """
-    several = isinstance(ids, Iterable) and not isinstance(ids, str)
-    ids = [*dict.fromkeys(map(str, ids if several else [ids]))]
+    ids = [ids] if isinstance(ids, str) or not isinstance(ids, Iterable) else ids
+    ids = [*dict.fromkeys(map(str, ids))]
     with self._folder.exclusively() as edit:
       places = edit.before.find(ids)
       if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:
@@ -412,8 +413,7 @@ class KnowledgeBase:
     """Remembers which passages answer a question; the same question ranks them higher from now on.
 
     Questions like it do, too, as far as that would have helped past ones. The question, its
-    embedding and what is given here are kept in the folder until `forget`, or until the documents
-    are deleted.
+    embedding and what is given here are kept until `forget`, or until the documents are deleted.
 
     Args:
       answer: The answer, or several right ones. The best passage that has one counts as useful.

@@ -66,12 +66,13 @@ def test_what_needs_an_extra_names_it(tmp_path):
     "kb create kb moss.txt",
     "kb train kb q.jsonl",
     "kb serve kb",
+    "kb sync kb moss.txt --watch",
     "build_index --checkpoints=c --passages=p --index=i",
     "prepare_corpus --input=q.jsonl --output=out --vocabulary=.",
   )
-  assert [line for line in output.splitlines() if line in "01"] == ["0", "1", "1", "1", "1"]
+  assert [line for line in output.splitlines() if line in "01"] == ["0", *"11111"]
   named = [line.partition("'.[")[2].partition("]")[0] for line in errors.splitlines()]
-  assert named == ["encoder", "serve", "train", "train"]
+  assert named == ["encoder", "serve", "watch", "train", "train"]
 
 
 @pytest.mark.parametrize("is_checkout", [True, False])

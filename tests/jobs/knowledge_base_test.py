@@ -53,7 +53,7 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   code, said = realm("kb", "add", "kb", "docs")
   assert code == 1 and "moss.md" in said, "another content"
   assert "water" not in realm("kb", "search", "kb", "moss")[1]
-  code, said = realm("kb", "add", "kb", "docs", "--delete_missing")
+  code, said = realm("kb", "sync", "kb", "docs")
   assert code == 0 and "1 updated" in said and "1 deleted" in said
   assert "water" in realm("kb", "search", "kb", "moss")[1]
 

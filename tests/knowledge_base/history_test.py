@@ -37,7 +37,7 @@ def act(base, there, draw):
     documents = list(there.values())
     assert base.add(documents).unchanged == len(there)
   elif what == "sync" and draw.random() < 0.3:
-    base.update(documents, delete_missing=True)
+    base.sync(documents)
     there.clear()
   elif what == "delete":
     gone = [id for id in chosen if id in there]

@@ -185,7 +185,7 @@ class History:
       case "sync":
         after.delete({*there} - {*chosen})
         after.texts |= {d["id"]: d["text"] for d in documents}
-        return lambda: base.update(documents, delete_missing=True), after
+        return lambda: base.sync(documents), after
       case "delete":
         gone = draw.sample(there, min(len(there), draw.randint(1, 4)))
         after.delete(gone)

@@ -58,12 +58,12 @@ def test_folders_with_files_of_one_name_have_each_their_documents(put, base):
   assert base.update("b/README.md").updated == 1
   assert [base.document(f"{b}README.md").title for b in ("", "b/")] == ["Moss", "Oak"]
   put(a={"README.md": None}, b={"new.txt": OAK})
-  assert base.update("a", delete_missing=True).deleted == 1
-  changes = base.update("b", delete_missing=True)
+  assert base.sync("a").deleted == 1
+  changes = base.sync("b")
   assert (changes.added, changes.unchanged, changes.deleted) == (1, 3, 0)
   assert {"b/README.md", "b/new.txt"} < {*ids(base)} and "README.md" not in base
   base.compact()
-  assert KnowledgeBase(base.path).update("b", delete_missing=True).unchanged == 4
+  assert KnowledgeBase(base.path).sync("b").unchanged == 4
 
 
 def test_an_id_that_a_record_has_is_that_of_one_document_wherever_it_is_from(put, base):
@@ -71,16 +71,16 @@ def test_an_id_that_a_record_has_is_that_of_one_document_wherever_it_is_from(put
   base.add([{"id": "one", "text": "Moss."}])
   assert base.add("a").unchanged == 1, "it is skipped, and stays what it was"
   put(a={"x.jsonl": lines(two="Fern.")})
-  assert not base.update("a", delete_missing=True).deleted
+  assert not base.sync("a").deleted
   with pytest.raises(ValueError, match="'one' with another content"):
     base.add("b")
   base.update("b")
   base.update([{"id": "one", "text": "Moss?"}])
   put(b={"y.jsonl": lines(three="Moss!")})
-  assert base.update("b", delete_missing=True).deleted == 1, "it is of the file that had it"
+  assert base.sync("b").deleted == 1, "it is of the file that had it"
   put(a={"x.jsonl": lines(four="Oak.")}, b={"y.jsonl": lines(three="Moss!", two="Fern.")})
   assert base.update("b").unchanged == 2 and base.history[0].ids != ("two",)
-  assert not base.update("a", delete_missing=True).deleted, "its new file has it"
+  assert not base.sync("a").deleted, "its new file has it"
   assert ids(base) == ["four", "three", "two"]
 
 
@@ -109,9 +109,9 @@ def test_only_what_is_missing_from_what_was_given_is_deleted(put, base, first, g
   before = {*ids(base)}
   for path in ("docs/a.txt", "docs/b.md", "docs/sub/c.txt", "docs/sub/d.jsonl", "o/a.txt"):
     os.unlink(path)
-  assert base.update(given, delete_missing=True).deleted == len(gone)
+  assert base.sync(given).deleted == len(gone)
   assert {"note", "sub/note.txt"} < {*ids(base)} < before or not gone
-  assert base.update([{"id": "note", "text": "A note."}], delete_missing=True).deleted == 1
+  assert base.sync([{"id": "note", "text": "A note."}]).deleted == 1
   assert "sub/note.txt" not in base and len(base) == len(before) - len(gone) - 1
 
 
@@ -130,7 +130,7 @@ def test_a_folder_that_moved_is_the_same(put, base, tmp_path):
   put(again={"s/a.txt": "Moss\nIt likes water."})
   assert base.update("again/s/a.txt").updated == 1 and text(base, "s/a.txt") == "It likes water."
   os.unlink("again/b.txt")
-  assert base.update("again", delete_missing=True).deleted == 1 and "b.txt" in base
+  assert base.sync("again").deleted == 1 and "b.txt" in base
   os.symlink("again", "current")
   shutil.copytree("again", "newer")
   put(newer={"c.txt": FERN})
@@ -155,7 +155,7 @@ def test_a_link_that_leads_elsewhere_now_is_the_same_folder(put, base):
   base.add("current")
   os.unlink("current")
   os.symlink("2", "current")
-  changes = base.update("current", delete_missing=True)
+  changes = base.sync("current")
   assert (changes.added, changes.updated, changes.deleted) == (1, 1, 1)
   assert ids(base) == ["a.txt", "c.txt"]
 
@@ -178,4 +178,4 @@ def test_names_that_are_no_utf8_are_known_again(put, base, tmp_path):
   base.add(["docs", *folders])
   assert ids(base) == ["a.txt", "f\\xe4.txt", "o\\xe4/f\\xe4.txt"]
   base = KnowledgeBase(base.path)
-  assert base.update(folders, delete_missing=True).unchanged == 2
+  assert base.sync(folders).unchanged == 2

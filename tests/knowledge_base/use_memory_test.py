@@ -213,7 +213,7 @@ def test_what_was_said_goes_with_its_document(words):
     ("question 2", 1),
   ]
   assert '"oak"' not in open(os.path.join(words.path, use_memory.FILE)).read()
-  words.update(PLANTS[2:3], delete_missing=True)
+  words.sync(PLANTS[2:3])
   assert [past.question for past in words.past_questions()] == ["question 3"]
 
 

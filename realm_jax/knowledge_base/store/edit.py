@@ -9,13 +9,14 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import array_shapes, progress
 from realm_jax.knowledge_base.store import array_file, commits, passages
+from realm_jax.knowledge_base.store.file_states import FileStates
 from realm_jax.knowledge_base.store.segment import Segment, content_digests
 from realm_jax.knowledge_base.store.snapshot import Place, Snapshot
 from realm_jax.text.languages import Evidence, Recognized
@@ -38,6 +39,7 @@ class Changes:
   """What a call changed, as numbers of documents.
 
   Attributes:
+    kept: Documents that stay because their files could not be read.
     skipped: Lines that name the records without text, or that could not be read.
   """
 
@@ -45,6 +47,7 @@ class Changes:
   updated: int = 0
   unchanged: int = 0
   deleted: int = 0
+  kept: int = 0
   skipped: tuple[str, ...] = ()
 
   def __str__(self) -> str:
@@ -129,7 +132,8 @@ class Edit:
     before: The snapshot.
     settings: Those of the commit.
     sources: Those of the commit.
-    counts: Documents `added`, `updated`, `unchanged` and `deleted`.
+    states: Those of the files that were read; None if none were.
+    counts: Documents `added`, `updated`, `unchanged`, `deleted` and `kept`.
     replaced: Ids of the documents that were there with another content.
     deleted: Ids of the documents that were deleted.
   """
@@ -144,15 +148,18 @@ class Edit:
   ):
     self.settings = before.commit.settings
     self.sources = before.commit.sources
+    self.states: FileStates | None = None
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
     self.deleted: list[str] = []
     self._directory, self._check = directory, check
     self.before = before
     self._changed: list[str] = []
+    self._elsewhere: set[str] = set()  # files of which a document stays that of another
+    self._gone: Callable[[str], bool] = lambda file: False  # whether a file is there no more
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
-    self._gone: frozenset[str] | None = None  # ids that are purged
+    self._purged: frozenset[str] | None = None  # ids
     self._pending: list[Document] = []
     self._characters = 0  # of those pending
     self._added: list[commits.SegmentEntry] = []
@@ -177,6 +184,7 @@ class Edit:
         change = "unchanged" if is_same else "updated"
         if is_same and (not replace or document.file in ("", file)):
           self.counts[change] += 1
+          self._elsewhere |= {document.file} - {file}
           continue
         document = dataclasses.replace(document, file=document.file or file)
         self._deleted[place.segment].add(place.row)
@@ -199,18 +207,38 @@ class Edit:
       self._changed.append(id)
       self._deleted[place.segment].add(place.row)
 
-  def delete_others(self, were_given: Callable[[str], bool]) -> None:
-    """Deletes the documents of some files, except for those that were put.
+  def keep(self, files: Collection[str]) -> None:
+    """Keeps the documents of files that have not changed."""
+    for number, rows in self._others(lambda file: file in files):
+      self._put[number] |= rows
+      self.counts["unchanged"] += int(np.count_nonzero(rows))
+
+  def delete_others(
+    self, were_given: Callable[[str], bool], *, unless: Callable[[str], bool]
+  ) -> None:
+    """Deletes the documents of some files, except for those that were put or kept.
 
     Args:
       were_given: Returns whether documents of a file are meant.
+      unless: Returns whether they stay.
     """
-    for number, (segment, live) in enumerate(
-      zip(self.before.segments, self.before.live, strict=True)
-    ):
-      are_given_F = np.array([*map(were_given, segment.files)], bool)
-      rows = np.flatnonzero(live & ~self._put[number] & are_given_F[segment.files_D]).tolist()
-      self.delete(Place(number, row) for row in rows)
+    self._gone = lambda file: were_given(file) and not unless(file)
+    for number, rows in self._others(self._gone):
+      self.delete(Place(number, row) for row in np.flatnonzero(rows).tolist())
+    stay = self._others(lambda file: were_given(file) and unless(file))
+    self.counts["kept"] += sum(int(np.count_nonzero(rows)) for _, rows in stay)
+
+  def _others(self, of_files: Callable[[str], bool]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields which documents of each segment are of some files and were not put, bool `[D]`."""
+    pairs = zip(self.before.segments, self.before.live, strict=True)
+    for number, (segment, live) in enumerate(pairs):
+      are_meant_F = np.array([*map(of_files, segment.files)], bool)
+      yield number, live & ~self._put[number] & are_meant_F[segment.files_D]
+
+  def write_states(self, after: Snapshot) -> None:
+    """Writes the states of the files that were read, after the commit."""
+    if self.states is not None:
+      self.states.write(after, elsewhere=self._elsewhere, gone=self._gone)
 
   def merge(self, numbers: Sequence[int]) -> None:
     """Replaces segments by one with their live documents."""
@@ -232,7 +260,7 @@ class Edit:
     """Leaves nothing of documents that are not there: no id, and no embedding of their passages."""
     ids = [id for change in self.before.commit.history for id in change.ids]
     places = zip(ids, self.before.find(ids), strict=True)
-    self._gone = frozenset(id for id, place in places if place is None)
+    self._purged = frozenset(id for id, place in places if place is None)
     shutil.rmtree(os.path.join(self._directory, STAGED), ignore_errors=True)
 
   def commit(self) -> None:
@@ -245,13 +273,13 @@ class Edit:
       for entry, deleted in zip((*before.segments, *self._added), self._deleted, strict=True)
       if len(deleted) < entry.num_documents
     )
-    purges = self._gone is not None
+    purges = self._purged is not None
     changes = (segments, self.settings, self.sources)
     if changes != (before.segments, before.settings, before.sources) or purges:
       after = dataclasses.replace(before, settings=self.settings, sources=self.sources)
       after = after.after(*self._change(), segments=segments)
       self._check()
-      commits.write(self._directory, after if self._gone is None else after.without(self._gone))
+      commits.write(self._directory, after if self._purged is None else after.without(self._purged))
     if self._embed:
       self._embed.committed()
 

@@ -35,12 +35,14 @@ class Sources:
 
   Attributes:
     known: All sources; documents have their numbers.
+    unchanged: What files are known by whose documents stay without being read.
   """
 
   def __init__(self, before: Snapshot, *, outside: str):
     self.known = [*before.commit.sources]
     self._before, self._outside = before, os.path.realpath(outside) + os.sep
     self._numbers = self._numbered()
+    self.unchanged: set[str] = set()
     self._keys: dict[str, str] = {}  # of files, by path
     self._given: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     self._ids: set[str] = set()
@@ -68,10 +70,15 @@ class Sources:
     """Returns what documents of a file are known by."""
     return self._keys[file.path]
 
-  def were_given(self) -> Callable[[str], bool]:
+  def were_given(self, *, unread: Sequence[str] = ()) -> Callable[[str], bool]:
     """Returns a function that tells whether a document's file is one of those given, or was where
-    they are; a document of no file is if none were given."""
+    they are; a document of no file is if none were given.
+
+    Args:
+      unread: Files and folders that could not be read, so that nobody knows what is in them.
+    """
     roots = [_parts(_real(source.path)) for source in self.known]
+    unknown = {_parts(_real(path)) for path in unread}
     whole = {start for start, rest in self._given if not rest}
     patterns = [(start, rest) for start, rest in self._given if rest]
 
@@ -80,6 +87,8 @@ class Sources:
         return bool(key) == bool(self._given)
       number, _, name = key.partition("/")
       path = roots[int(number)] + _parts(name)
+      if any(path[:size] in unknown for size in range(len(path) + 1)):
+        return False
       return any(path[:size] in whole for size in range(len(path) + 1)) or any(
         path[: len(start)] == start and input_files.matches(path[len(start) :], rest)
         for start, rest in patterns
@@ -105,7 +114,8 @@ class Sources:
         free = [id for id in ids if id not in there] or ids
         own = [id for id in ids if id in there and self._before.file(there[id]) == document.file]
         document = dataclasses.replace(document, id=(own or free)[0])
-      if document.id in self._ids:
+      place = there.get(document.id)
+      if document.id in self._ids or (place and self._before.file(place) in self.unchanged):
         raise ValueError(f"two documents have the id {document.id!r}; give each its own")
       self._ids.add(document.id)
       named.append(document)

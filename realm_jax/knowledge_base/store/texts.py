@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from realm_jax.corpus import formats, input_files, reading
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.store.edit import Changes, Edit, listed
+from realm_jax.knowledge_base.store.file_states import FileStates
 from realm_jax.knowledge_base.store.sources import Sources
 
 Texts = (
@@ -28,23 +29,30 @@ class TextReader:
   Args:
     texts: See `KnowledgeBase.add`.
     sources: Gets those of files.
+    states: Gets those of files.
+    skip: Whether files are not read that have not changed since they were.
 
   Attributes:
     bad: Records that yield no document.
   """
 
-  def __init__(self, texts: Texts, sources: Sources):
+  def __init__(self, texts: Texts, sources: Sources, states: FileStates, *, skip: bool = False):
     self.bad = BadRecords()
-    self._sources = sources
+    self._sources, self._states = sources, states
     given = iter(_items(texts))
     first = [*itertools.islice(given, 1)]
     self._records: Iterator[Any] = itertools.chain(first, given)
-    self._files: Sequence[input_files.InputFile] = ()
+    self._files: list[input_files.InputFile] = []
     if first and isinstance(first[0], (str, os.PathLike)):
       paths = [*self._records]
       if mixed := [path for path in paths if not isinstance(path, (str, os.PathLike))]:
         raise ValueError(f"{mixed[0]!r} is no path, but comes after one; add the two apart")
-      self._files = sources.files([*map(os.fspath, paths)], self.bad)
+      for file in sources.files([*map(os.fspath, paths)], self.bad):
+        if states.is_unchanged(key := sources.key(file), file) and skip:
+          states.repeat(key, file, self.bad)
+          sources.unchanged.add(key)
+        else:
+          self._files.append(file)
 
   def __iter__(self) -> Iterator[Document]:
     """Yields the documents."""
@@ -52,42 +60,45 @@ class TextReader:
     records = itertools.chain(reader, map(_record, itertools.count(), self._records))
     fraction = reader.fraction if self._files else None
     for record in progress.track(records, what="documents", fraction=fraction):
+      file = reader.file
+      key = self._sources.key(file) if file else ""
       if isinstance(record, BadRecord):
         self.bad.add(record)
+        if file:
+          self._states.add(key, file, record)
         continue
       is_empty = False
-      file = reader.file
-      yield dataclasses.replace(record, file=self._sources.key(file)) if file else record
-    if self.bad.counts["unreadable_files"] and is_empty:
+      yield dataclasses.replace(record, file=key) if file else record
+    if self.bad.counts["unreadable_files"] and is_empty and not self._sources.unchanged:
       raise ValueError("; ".join(["nothing could be read", *self.bad.report()]))
 
 
-def put(
-  edit: Edit, texts: Texts, *, path: str, replace: bool, delete_missing: bool = False
-) -> Changes:
-  """Adds the documents of texts to a commit in the making; see `KnowledgeBase.update`.
+Change = Literal["add", "update", "sync"]
+
+
+def put(edit: Edit, texts: Texts, *, path: str, change: Change) -> Changes:
+  """Adds the documents of texts to a commit in the making; see the methods of `KnowledgeBase`.
 
   Args:
     path: The folder of the knowledge base.
   """
-  sources = Sources(edit.before, outside=path)
-  reader = TextReader(texts, sources)
-  edit.sources = tuple(sources.known)
+  sources, states = Sources(edit.before, outside=path), FileStates(path, edit.before)
+  reader = TextReader(texts, sources, states, skip=change == "sync")
+  edit.sources, edit.states = tuple(sources.known), states
+  edit.keep(sources.unchanged)
   for batch in reading.batches(reader):
     documents = [record for record in batch if isinstance(record, Document)]
-    edit.put(sources.named(documents), replace=replace)
-    if edit.replaced and not replace:
+    edit.put(sources.named(documents), replace=change != "add")
+    if edit.replaced and change == "add":
       raise ValueError(
         f"{path} has {listed(edit.replaced)} with another content; nothing was added: update what "
         "is there, or give other ids"
       )
-  if delete_missing:
-    if reader.bad.counts["broken_records"] or reader.bad.counts["unreadable_files"]:
-      raise ValueError(
-        "nothing was changed, because what could not be read would be deleted: "
-        + "; ".join(reader.bad.report())
-      )
-    edit.delete_others(sources.were_given())
+  if change == "sync":
+    are_known = sources.were_given(unread=reader.bad.unreadable)
+    edit.delete_others(
+      sources.were_given(), unless=lambda key: key in states.broken or not are_known(key)
+    )
   return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
 
 

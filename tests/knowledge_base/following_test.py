@@ -1,0 +1,93 @@
+"""`realm kb sync --watch` follows folders, whatever ends it."""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+pytest.importorskip("watchfiles")
+SECONDS = 40  # at most, until a change is seen
+
+
+@contextlib.contextmanager
+def following(folder, *, ended_by):
+  """Yields what waits for a line of a process that follows `docs`."""
+  process = subprocess.Popen(
+    [sys.executable, "-m", "realm_jax.main", "kb", "sync", "kb", "docs", "--watch"],
+    cwd=folder,
+    env={**os.environ, "PYTHONPATH": os.getcwd()},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
+  lines = queue.Queue()
+  threading.Thread(target=lambda: [*map(lines.put, process.stdout)], daemon=True).start()
+
+  def wait_for(part):
+    while part not in (line := lines.get(timeout=SECONDS)):
+      print(line)  # which a failure shows
+    return line
+
+  try:
+    wait_for("interrupt to end")
+    yield wait_for
+    process.send_signal(ended_by)
+    assert process.wait(SECONDS) == {signal.SIGINT: 130}.get(ended_by, -ended_by)
+  finally:
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def docs(tmp_path):
+  docs = tmp_path / "docs"
+  docs.mkdir()
+  (docs / "a.txt").write_text("Moss\n\nIt grows.")
+  KnowledgeBase.create(tmp_path / "kb", language="en")
+  return docs
+
+
+def ids(docs):
+  return sorted(document.id for document in KnowledgeBase(docs.parent / "kb").documents())
+
+
+def test_each_change_is_a_line_and_is_kept_whatever_ends_it(docs):
+  with following(docs.parent, ended_by=signal.SIGKILL) as wait_for:
+    assert ids(docs) == ["a.txt"]
+    (docs / "b.txt").write_text("Fern\n\nIt grows.")
+    assert wait_for("1 added").rstrip().endswith(": b.txt")
+    assert ids(docs) == ["a.txt", "b.txt"]
+  (docs / "a.txt").unlink()
+  with following(docs.parent, ended_by=signal.SIGTERM) as wait_for:
+    assert ids(docs) == ["b.txt"]
+    (docs / "rows.jsonl").write_text('{"id": "one", "text": "One."}\n{"id"')
+    wait_for("rows.jsonl:2")
+    (docs.parent / "new.txt").write_text("Fern\n\nIt dries.")
+    (docs.parent / "new.txt").replace(docs / "b.txt")
+    assert "b.txt" in wait_for("1 updated")
+  with following(docs.parent, ended_by=signal.SIGINT) as wait_for:
+    docs.rename(docs.parent / "away")
+    wait_for("no file matches 'docs'")
+    (docs.parent / "away").rename(docs)
+    (docs / "sub").mkdir()
+    (docs / "sub" / "c.md").write_text("# Oak\n\nIt is tall.")
+    wait_for("sub/c.md")
+  assert ids(docs) == ["b.txt", "one", "sub/c.md"]
+
+
+def test_it_waits_for_another_writer(docs):
+  from realm_jax.knowledge_base import folder
+
+  with following(docs.parent, ended_by=signal.SIGTERM) as wait_for:
+    with folder.lock(str(docs.parent / "kb")):
+      (docs / "b.txt").write_text("Fern\n\nIt grows.")
+      wait_for("waiting: ")
+    wait_for("1 added")
+  assert ids(docs) == ["a.txt", "b.txt"]

@@ -32,7 +32,7 @@ CORPUS = FolderKind(
   files=(
     *(FOLDER_FILE, "*.bin", "examples-*-of-*.tfrecord.gz"),
     *("vocabulary/vocab.txt", "vocabulary/tokenizer_config.json"),
-    *("bm25/*.npy", "bm25/*.json"),
+    *(f"bm25/{FOLDER_FILE}", "bm25/*.bin"),
   ),
 )
 

@@ -9,21 +9,21 @@ import collections
 import dataclasses
 import functools
 import itertools
-import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from absl import logging
 
-from realm_jax.foundations import array_shapes, atomic_files, text_files
-from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.foundations import array_folder, array_shapes, atomic_files, json_fields
+from realm_jax.foundations.array_folder import Folder, FolderKind
 from realm_jax.text.analysis import Analyzer
 from realm_jax.text.languages import parse_tags
 
-_IDENTITY_FILE = "identity.json"
-KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
 FORMAT = 7  # changes with the terms of any text
+KIND = FolderKind(
+  name="an index of BM25", kind="postings", format=FORMAT, remake="build the postings again"
+)
 _PREFIX = 8  # bytes of a term
 _FEW_TERMS = 4096
 _KEY_BITS = 63
@@ -259,11 +259,10 @@ class Postings:
 
   def save(self, directory: str, *, identity: str = "") -> None:
     """Writes the postings to a new directory, or in place of others; `identity` is the texts'."""
+    arrays = {name: getattr(self, name) for name in ARRAYS}
     with atomic_files.new_directory(directory, kind=KIND) as unfinished:
-      for name in _ARRAYS:
-        np.save(os.path.join(unfinished, f"{name}.npy"), getattr(self, name), allow_pickle=False)
-      content = _identity(identity, self.languages)
-      atomic_files.write_json(os.path.join(unfinished, _IDENTITY_FILE), content)
+      made_of = _made_of(identity, self.languages)
+      array_folder.write(unfinished, arrays, kind=KIND, description=made_of)
 
   @classmethod
   def open(cls, directory: str) -> "Postings":
@@ -273,22 +272,16 @@ class Postings:
       FileNotFoundError: If there are none.
       ValueError: If they are damaged or of another version.
     """
-    kept = text_files.read_json(os.path.join(directory, _IDENTITY_FILE))
-    if kept.get("format") != FORMAT:
-      raise ValueError(f"{directory} has BM25's postings of another version; build them again")
-    arrays = {}
-    for name in _ARRAYS:
-      path = os.path.join(directory, f"{name}.npy")
-      try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-      except EOFError as error:  # an empty file
-        raise ValueError(f"{path} is damaged: {error}; build the postings again") from error
-      arrays[name] = mapped.view(np.ndarray)  # whose items are read several times as fast
-    found = cls(languages=tuple(kept["languages"]), **arrays)
+    return cls._mapped(Folder(directory, kind=KIND, of=dict))
+
+  @classmethod
+  def _mapped(cls, folder: Folder[dict]) -> "Postings":
+    arrays = folder.mapped(ARRAYS)
     try:
+      found = cls(languages=tuple(folder.description["languages"]), **arrays)
       found.check()
-    except ValueError as error:
-      raise ValueError(f"{directory} is damaged: {error}; build the postings again") from error
+    except json_fields.WRONG as error:
+      raise ValueError(f"{folder.directory} is damaged: {error}; {KIND.remake}") from error
     return found
 
 
@@ -340,11 +333,11 @@ def prefixes_of(terms: Iterable[bytes]) -> np.ndarray:
   return np.frombuffer(padded, f">u{_PREFIX}").astype(np.uint64)
 
 
-_ARRAYS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
+ARRAYS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
 
 
-def _identity(identity: str, languages: Sequence[str]) -> dict:
-  return {"format": FORMAT, "identity": identity, "languages": [*languages]}
+def _made_of(identity: str, languages: Sequence[str]) -> dict:
+  return {"identity": identity, "languages": [*languages]}
 
 
 def open_or_build(
@@ -360,18 +353,17 @@ def open_or_build(
     directory: Where the postings are kept. On a read-only disk they are kept in memory.
     identity: Identifies the texts; the postings of others are replaced.
   """
-  path = os.path.join(directory, _IDENTITY_FILE)
-  wanted = _identity(identity, parse_tags(languages))
   try:
-    if text_files.read_json(path) == wanted:
-      return Postings.open(directory)
+    folder = Folder(directory, kind=KIND, of=dict)
+    if folder.description == _made_of(identity, parse_tags(languages)):
+      return Postings._mapped(folder)
   except (OSError, ValueError) as error:
     logging.info("cannot use the BM25 index in %s: %s", directory, error)
   logging.info("building the BM25 index in %s", directory)
   postings = Postings.build(texts(), languages=languages)
   try:
     postings.save(directory, identity=identity)
-  except OSError as error:
+  except (OSError, ValueError) as error:
     logging.warning(
       "cannot save the BM25 index in %s, it will be built again: %s", directory, error
     )

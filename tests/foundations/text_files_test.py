@@ -7,7 +7,6 @@ import pytest
 from realm_jax.data import prepared_examples, question_sets, questions
 from realm_jax.evaluation import open_qa, run_comparison
 from realm_jax.foundations import text_files
-from realm_jax.index.postings import Postings
 from realm_jax.text import wordpieces
 
 WRONG = {
@@ -30,7 +29,6 @@ def test_what_is_wrong_with_json_is_said(name):
 
 READERS = {
   "folder.json": lambda path: prepared_examples.read_manifest(str(path.parent)),
-  "identity.json": lambda path: Postings.open(str(path.parent)),
   "tokenizer_config.json": lambda path: wordpieces.load(str(path.parent)),
   "questions.jsonl": questions.read_questions,
   "queries.jsonl": lambda path: questions.read_queries(path, {}),

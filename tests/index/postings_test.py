@@ -1,9 +1,10 @@
-import json
+import dataclasses
 import os
 
 import numpy as np
 import pytest
 
+from realm_jax.foundations import array_folder
 from realm_jax.index import postings
 from realm_jax.index.postings import Postings, open_or_build, prefixes_of
 
@@ -53,16 +54,21 @@ def test_saved_postings_are_those_that_were_built(tmp_path):
 def test_damaged_postings_are_refused(tmp_path):
   directory = tmp_path / "postings"
   Postings.build(TEXTS).save(str(directory))
-  np.save(directory / "rows.npy", np.zeros(1, np.int32))
-  with pytest.raises(ValueError, match=str(directory)):
-    Postings.open(str(directory))
-  (directory / "rows.npy").write_bytes(b"")
-  with pytest.raises(ValueError, match=r"rows.npy is damaged"):
+  folder = array_folder.Folder(directory, kind=postings.KIND, of=dict)
+  for name, array in {"starts": np.zeros(5, np.int64), "rows": np.zeros(1, np.int32)}.items():
+    arrays = {**folder.mapped(postings.ARRAYS), name: array}
+    array_folder.write(
+      str(tmp_path / name), arrays, kind=postings.KIND, description={"languages": ["en"]}
+    )
+    with pytest.raises(ValueError, match=f"{tmp_path / name} is damaged.*; build the postings"):
+      Postings.open(str(tmp_path / name))
+  (directory / "rows.bin").write_bytes(b"")
+  with pytest.raises(ValueError, match=r"rows.bin is damaged"):
     Postings.open(str(directory))
   assert len(open_or_build(str(directory), lambda: TEXTS, identity="")) == len(TEXTS)
 
 
-def test_postings_are_built_once_for_a_corpus(tmp_path):
+def test_postings_are_built_once_for_a_corpus(tmp_path, monkeypatch):
   directory = str(tmp_path / "bm25")
   given = {"identity": "first", "languages": ["en"]}
   open_or_build(directory, lambda: TEXTS, **given)
@@ -72,6 +78,12 @@ def test_postings_are_built_once_for_a_corpus(tmp_path):
   for changed in ({"identity": "second"}, {"languages": ["de"]}):
     assert len(open_or_build(directory, lambda: TEXTS[:1], **{**given, **changed})) == 1
     open_or_build(directory, lambda: TEXTS, **given)
-  with open(os.path.join(directory, "identity.json"), "w") as file:
-    json.dump({"identity": "first", "languages": ["en"], "k1": 1.5}, file)  # of another version
+  monkeypatch.setattr(postings, "KIND", dataclasses.replace(postings.KIND, format=0))
   assert len(open_or_build(directory, lambda: TEXTS[:2], **given)) == 2
+
+
+def test_what_a_user_keeps_beside_postings_stays(tmp_path):
+  Postings.build(TEXTS).save(str(tmp_path))
+  (tmp_path / "thesis.txt").touch()
+  assert len(open_or_build(str(tmp_path), lambda: TEXTS[:2], identity="other")) == 2
+  assert (tmp_path / "thesis.txt").exists()

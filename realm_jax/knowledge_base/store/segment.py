@@ -295,7 +295,7 @@ class Segment:
       columns = getattr(self, name)
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": getattr(self.fields, name) for name in _OF_FIELDS}
-    arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
+    arrays |= {f"postings.{name}": getattr(self.postings, name) for name in postings.ARRAYS}
     metadata = _Metadata(
       languages=self.postings.languages,
       recognized=self.recognized,
@@ -371,7 +371,7 @@ class Segment:
     if is_old:
       of_texts = Postings.build((), languages=languages)
     else:
-      of_postings = {name: arrays[f"postings.{name}"] for name in _OF_POSTINGS}
+      of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
       of_texts = Postings(languages=languages, **of_postings)
     segment = cls(
       ids=strings("ids"),
@@ -427,7 +427,6 @@ class _Metadata:
 # Of what documents alone tell of their languages, and their bytes.
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
-_OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
 _OF_STRINGS = ("ids", "titles", "texts", "gaps", "headings", "files")
 _OF_FIELDS = ("ends", "names", "codes")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")

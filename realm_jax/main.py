@@ -228,7 +228,8 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
 
 def _show_help(name: str, job: Callable[..., Any], common: Sequence[flags.Keyword]) -> None:
   keywords = flags.keywords(job)
-  words = "".join(f" {flags.placeholder(keyword)}" for keyword in keywords if keyword.positional)
+  texts = [keyword for keyword in flags.flatten(keywords) if keyword.positional]
+  words = "".join(f" {flags.placeholder(keyword)}" for keyword in texts)
   gin = "" if name.startswith(_WITHOUT_GIN) else " [--gin_file=FILE]... [--gin.NAME=VALUE]..."
   text = inspect.getdoc(job) or ""
   examples = "\n".join(line for line in text.splitlines() if line.startswith("  realm "))

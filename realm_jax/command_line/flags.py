@@ -51,6 +51,8 @@ def plain(annotation: Any) -> Plain | None:
   if origin is typing.Annotated:
     if choices.IMPORTED in parts:
       return None
+    if isinstance(parts[1], choices.Written):
+      return Plain(parts[1].metavar, parts[1].read)
     inner = plain(parts[0])
     if inner is None or choices.WHOLE in parts:
       return inner and Plain("TEXT", lambda text: (text,))
@@ -103,7 +105,7 @@ class Keyword:
   def meaning(self) -> str:
     """Its description in the docstring."""
     name = self.name.rpartition(".")[2]
-    return next((m[name] for m in map(_meanings, self.documents) if name in m), "")
+    return next((m[name] for m in map(choices.meanings, self.documents) if name in m), "")
 
   @functools.cached_property
   def plain(self) -> Plain | None:
@@ -142,19 +144,14 @@ def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Key
   documented = inspect.getmro(function) if inspect.isclass(function) else [function]
   documents = tuple(inspect.getdoc(each) or "" for each in documented)
   for p in inspect.signature(function, eval_str=True).parameters.values():
+    if choices.OBJECT in typing.get_args(p.annotation):
+      continue
     default = p.default if instance is None else getattr(instance, p.name)
-    positional = p.kind is not p.KEYWORD_ONLY and not inspect.isclass(function)
+    is_setting = inspect.isclass(function) and p.default is not REQUIRED
+    positional = p.kind is not p.KEYWORD_ONLY and not is_setting
     overridden = default is not p.default and default != p.default
     found.append(Keyword(p.name, p.annotation, default, documents, positional, overridden))
   return tuple(found)
-
-
-@functools.cache
-def _meanings(docstring: str) -> dict[str, str]:
-  import docstring_parser  # only help needs it
-
-  parsed = docstring_parser.parse(docstring, style=docstring_parser.DocstringStyle.GOOGLE)
-  return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
 
 
 def configs(function: Callable[..., Any]) -> tuple[type, ...]:
@@ -193,7 +190,7 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> dict[str, Any]:
     ValueError: If a flag is unknown or ambiguous, or its value is not of its type.
   """
   known = {keyword.name: keyword for keyword in flatten(tree)}
-  positional = [keyword for keyword in tree if keyword.positional]
+  positional = [keyword for keyword in known.values() if keyword.positional]
   found, words, rest = {}, list(arguments), []
   num_texts = len(words) - words.index("--") - 1 if "--" in words else -1
   while words:
@@ -251,7 +248,8 @@ def nearest(word: str, words: Iterable[str]) -> str:
 def placeholder(keyword: Keyword) -> str:
   """Returns how a usage line shows a value that needs no flag: `[TEXTS]...`."""
   many = typing.get_origin(keyword.annotation) in _SEQUENCES
-  shown = keyword.name.upper() if keyword.default is REQUIRED else f"[{keyword.name.upper()}]"
+  name = keyword.name.rpartition(".")[2].upper()
+  shown = name if keyword.default is REQUIRED else f"[{name}]"
   return f"{shown}..." if many else shown
 
 
@@ -302,9 +300,10 @@ def _without_none(annotation: Any) -> Any:
 
 def refuse_missing(name: str, keywords: Sequence[Keyword], given: Container[str]) -> None:
   """Raises UsageError if a keyword that a job needs is not given."""
-  needed = [k.name for k in keywords if k.default is REQUIRED and k.name not in given]
+  needed = flatten([k for k in keywords if k.default is REQUIRED])
+  needed = [k.name for k in needed if k.default is REQUIRED and k.name not in given]
   if needed:
-    ways = ", ".join(f"--{keyword}" for keyword in needed)
+    ways = ", ".join(f"--{name.rpartition('.')[2]}" for name in needed)
     raise UsageError(f"{name} needs {ways}; see realm {name} --help")
 
 

@@ -5,7 +5,7 @@ import functools
 import math
 import numbers
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 
@@ -28,6 +28,14 @@ class Bounds:
     return " and ".join(f"{word} {limit}" for word, limit in words.items() if abs(limit) < math.inf)
 
 
+@dataclasses.dataclass(frozen=True)
+class Written:
+  """How a text is read as a value that is no word: `Annotated[Mapping, Written("JSON", read)]`."""
+
+  metavar: str
+  read: Callable[[str], Any]
+
+
 Count = Annotated[int, Bounds(least=1)]
 CountOrZero = Annotated[int, Bounds(least=0)]
 Seed = Annotated[int, Bounds(least=0, below=2**63)]
@@ -36,6 +44,7 @@ PositiveOrZero = Annotated[float, Bounds(least=0)]
 Share = Annotated[float, Bounds(least=0, most=1)]
 Rate = Annotated[float, Bounds(least=0, below=1)]
 IMPORTED = "a setting that models from elsewhere bring; gin sets it, but no flag"
+OBJECT = "an object, which programs alone give"
 WHOLE = "a text that is one item of a sequence, with its commas"
 # Wordpieces of a text between [CLS] and [SEP], and of a passage, with a title's [SEP].
 TextLength = Annotated[int, Bounds(least=3)]
@@ -53,7 +62,17 @@ class Checked:
 
 @functools.cache
 def _kinds(config: type) -> dict[str, Any]:
-  return typing.get_type_hints(config, include_extras=True)
+  hints = typing.get_type_hints(config, include_extras=True)
+  return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+
+
+@functools.cache
+def meanings(docstring: str) -> dict[str, str]:
+  """Returns what each keyword of a function, or field of a class, means by its docstring."""
+  import docstring_parser  # only help needs it
+
+  parsed = docstring_parser.parse(docstring, style=docstring_parser.DocstringStyle.GOOGLE)
+  return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
 
 
 def imported(config: type) -> set[str]:

@@ -16,8 +16,7 @@ from realm_jax.foundations import choices, extras
 from realm_jax.knowledge_base.encoders import text_encoders
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.store import columns
-from realm_jax.knowledge_base.store.commits import Ranking
+from realm_jax.knowledge_base.store.query import Query
 from realm_jax.text import terminal
 from realm_jax.web import listening, serving
 from realm_jax.web.listening import LimitSettings
@@ -182,21 +181,7 @@ def publish(path: str, address: str) -> None:
   print(f"{base.publish(address)} files copied\n{base}", flush=True)
 
 
-def search(
-  path: str,
-  question: str,
-  *,
-  k: choices.Count = 5,
-  where: str = "{}",
-  by: Ranking | None = None,
-  encoder: str | None = None,
-  min_answerable: choices.Share | None = None,
-  explain: bool = False,
-  per_document: choices.Count | None = None,
-  distinct: bool = False,
-  newer: str | None = None,
-  around: choices.CountOrZero = 0,
-) -> None:
+def search(path: str, query: Query, *, encoder: str | None = None) -> None:
   """Searches a knowledge base, and prints the best passages.
 
   Example:
@@ -205,46 +190,21 @@ def search(
 
   Args:
     path: The folder of the knowledge base.
-    question: What to search for.
-    k: Passages to show.
-    where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}`,
-      `{"year": {"gte": 1950, "lt": 1960}}`, `{"kind": {"ne": "a"}}`, `{"year": {"exists": true}}`.
-    by: What ranks: words, encoder or fused, which is both; None takes what training has chosen.
+    query: What to search for.
     encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
       the folder names is not loaded.
-    min_answerable: The least probability that an answer is among the passages, below which none is
-      shown; `realm kb train` learns it from questions.
-    explain: Whether to say how far similar past questions moved passages, and which have shown that
-      it helps.
-    per_document: The most passages of one document; None for any number.
-    distinct: Whether passages that are nearly the same are shown once.
-    newer: FIELD:HALF_LIFE, such as date:30, by which newer documents come first: the lead of a
-      passage halves with each 30 days that its document is older than the newest found.
-    around: Passages of the document to show before and after each one.
   """
-  hits = KnowledgeBase(path, encoder=encoder).search(
-    question,
-    k=k,
-    where=columns.conditions(where),
-    by=by,
-    min_answerable=min_answerable,
-    explain=explain,
-    per_document=per_document,
-    distinct=distinct,
-    newer=newer,
-    around=around,
-  )
+  hits = KnowledgeBase(path, encoder=encoder).search(**vars(query))
   marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
   print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)
 
 
 def ask(
   path: str,
-  question: str,
+  query: Query,
   *,
   encoder: str | None = None,
   generator: GeneratorSettings = GeneratorSettings(),
-  min_answerable: choices.Share | None = None,
 ) -> None:
   """Answers a question from a knowledge base, with its reader or a language model.
 
@@ -253,15 +213,13 @@ def ask(
 
   Args:
     path: The folder of the knowledge base.
-    question: What to ask.
+    query: What to ask.
     encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
       the folder names is not loaded.
     generator: A language model, which answers instead of the reader.
-    min_answerable: The least probability that an answer is among the passages, below which none is
-      given; `realm kb train` learns it from questions.
   """
   base, generate = KnowledgeBase(path, encoder=encoder), generator.open()
-  print(base.answer(question, generate=generate, min_answerable=min_answerable), flush=True)
+  print(base.answer(**{**vars(query), "generate": generate}), flush=True)
 
 
 def train(

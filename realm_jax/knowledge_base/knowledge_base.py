@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base import folder, generation
 from realm_jax.knowledge_base.folder import Folder
-from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.learning import feedback
 from realm_jax.knowledge_base.learning.feedback import Passages
 from realm_jax.knowledge_base.learning.past_questions import PastQuestion, normalized
 from realm_jax.knowledge_base.learning.search import find
 from realm_jax.knowledge_base.learning.use_memory import Memory
 from realm_jax.knowledge_base.store import commits
-from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.edit import Changes, listed
-from realm_jax.knowledge_base.store.hits import Answer, Hits, check_question
-from realm_jax.knowledge_base.store.refining import Refinement
+from realm_jax.knowledge_base.store.hits import Answer, Hits
+from realm_jax.knowledge_base.store.query import Query, check_question, takes
 from realm_jax.knowledge_base.store.texts import Texts, put
 from realm_jax.text.languages import choose_languages
 
@@ -142,34 +140,9 @@ class KnowledgeBase:
   def __str__(self) -> str:
     return f"{self._given}: {self._folder.newest().summary}"
 
-  def search(
-    self,
-    question: str,
-    *,
-    k: int = 5,
-    where: Where | None = None,
-    exact: bool = False,
-    by: commits.Ranking | None = None,
-    min_answerable: float | None = None,
-    explain: bool = False,
-    **wanted: Any,
-  ) -> Hits:
-    """Finds the best passages.
-
-    Args:
-      k: Passages to find; there are fewer only if fewer match.
-      where: Conditions on the fields of a document, all of which it has to satisfy: a value, a list
-        of values, bounds such as `{"gte": 1950, "lt": 1960}`, `{"ne": 1955}`, `{"nin": [1955]}` or
-        `{"exists": True}`, also several in one mapping. A field that is a list satisfies values and
-        bounds if one of its values does, and `ne` and `nin` if none is excluded. One that is null
-        or empty is missing: it satisfies `ne`, `nin` and None.
-      exact: Whether to read all embeddings. Otherwise, where there are 20,000 or more, those near
-        the question's are read and those of the passages that are best by words, which finds nearly
-        the same passages (docs/results/speed.md).
-      by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
-      min_answerable: Returns nothing if `hits.answerable`, which `train` learns, is lower.
-      explain: Whether `hits.earned` says how far past questions moved passages, and why.
-      wanted: `per_document`, `distinct`, `newer`, `rerank` and `around`; see `Refinement`.
+  @takes(Query)
+  def search(self, query: Query) -> Hits:
+    """Finds the best passages for a question; `Query` has the keywords and what they mean.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -177,47 +150,28 @@ class KnowledgeBase:
       in standard deviations from its mean over all passages, unless `train` chose another ranking.
 
     Raises:
-      ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
-        an encoder that is needed is missing, or what `min_answerable` needs was not learned.
+      ValueError: If a field of the query is out of its bounds, no document has a field of `where`
+        that a condition needs, or an encoder that is needed is missing, or what `min_answerable`
+        needs was not learned.
     """
     snapshot = self._folder.newest()
     memory = self._folder.memory.newest() if snapshot.commit.settings.memory else Memory()
-    model, refinement = self._folder.answerability(snapshot), Refinement(**wanted)
-    search = functools.partial(find, memory=memory, model=model, wanted=refinement, explain=explain)
-    conditions = {"where": where, "by": by, "exact": exact, "min_answerable": min_answerable}
-    return search(snapshot, question, k, **conditions)
+    return find(snapshot, query, memory=memory, model=self._folder.answerability(snapshot))
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""
     self._folder.warm()
 
-  def answer(
-    self,
-    question: str,
-    *,
-    where: Where | None = None,
-    generate: Generate | None = None,
-    k: int = 5,
-    min_answerable: float | None = None,
-  ) -> Answer:
-    """Answers a question from the passages that a search finds for it.
-
-    Args:
-      where: See `search`.
-      generate: What writes the answer, instead of the reader, which answers with words of a
-        passage: a function of the question and the hits that returns a text which cites them by
-        their numbers from 1, such as [2], or NOT FOUND or None; a `ChatServer` is one. It is not
-        called if nothing is found. `generation.prompt` makes a prompt of the two.
-      k: Passages that `generate` is given; a reader has its own number.
-      min_answerable: See `search`; below it there is no answer.
+  @takes(Query)
+  def answer(self, query: Query) -> Answer:
+    """Answers a question from the passages that a search finds for it; see `Query`.
 
     Raises:
-      ValueError: If there is no reader, no document has a field of `where`, or `generate` returns
-        something else; `generation.GeneratorError` if a `ChatServer` gets no answer.
+      ValueError: See `search`; or if there is no reader, or `generate` returns no text;
+        `generation.GeneratorError` if a `ChatServer` gets no answer.
     """
-    if generate is not None:
-      hits = self.search(question, k=k, where=where, min_answerable=min_answerable)
-      return generation.answer(question, hits, generate)
+    if query.generate is not None:
+      return generation.answer(query.question, self.search(**vars(query)), query.generate)
     name = self._folder.newest().commit.settings.reader
     if not name:
       raise ValueError(
@@ -230,9 +184,9 @@ class KnowledgeBase:
     from realm_jax.knowledge_base.encoders.models import open_reader  # late, because it imports JAX
 
     reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
-    hits = self.search(question, k=reader.num_read, where=where, min_answerable=min_answerable)
-    span = reader.answer(question, hits) if hits else None
-    return Answer.of_span(question, hits, span)
+    hits = self.search(**{**vars(query), "k": reader.num_read})
+    span = reader.answer(query.question, hits) if hits else None
+    return Answer.of_span(query.question, hits, span)
 
   def add_reader(self, path: str | os.PathLike) -> None:
     """Copies what answers questions into the knowledge base, in place of what did so before.

@@ -206,7 +206,7 @@ class Refusal:
       return cls(error.status_code, error.detail, error.headers)
     status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
     detail = reason(error)
-    if isinstance(error, RequestValidationError):
+    if isinstance(error, (RequestValidationError, pydantic.ValidationError)):
       # Without the input itself, which may be anything.
       detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     elif isinstance(error, OSError):

@@ -1,6 +1,7 @@
 """What the pages of a knowledge base send: searches, changes, and what was useful."""
 
 import csv
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,9 @@ from realm_jax.corpus.input_files import InputFile, format_of, unreadable
 from realm_jax.corpus.reading import read_records
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store import columns
+from realm_jax.knowledge_base.store.query import Query
+from realm_jax.web import asking
 from realm_jax.web.application import MAX_TEXT, Id, NotFoundError, Text
-
-MAX_FOUND = 100
 
 
 def document_of(base: KnowledgeBase, id: str) -> Document:
@@ -34,7 +35,12 @@ def record(document: Document) -> dict[str, Any]:
 
 
 class Search(pydantic.BaseModel):
-  """A question, with conditions, as typed on the page; what is left empty is none."""
+  """A question, with conditions, as typed on the page; what is left empty is none.
+
+  More fields are those of `Query` by their names.
+  """
+
+  model_config = pydantic.ConfigDict(extra="allow")
 
   q: Id = ""
   field: Id = ""
@@ -42,22 +48,17 @@ class Search(pydantic.BaseModel):
   least: Id = ""
   most: Id = ""
   min_answerable: Id = ""
-  k: Annotated[int, pydantic.Field(ge=1, le=MAX_FOUND)] = 10
 
-  def conditions(self, examples: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the conditions of a search, given a value of each field.
+  def query(self, examples: Mapping[str, Any], **defaults: str) -> Query:
+    """Returns what is asked, given a value of each field of documents.
 
     Raises:
       ValueError: If something is too long, or no number where one is needed.
     """
     for name, typed in self:
       _check_length(name, str(typed))
-    least = self.min_answerable.strip()
-    try:
-      min_answerable = float(least) if least else None
-    except ValueError:
-      raise ValueError(f"min_answerable={least!r:.60} is no number; use 0 to 1") from None
-    return {"where": self._where(examples), "min_answerable": min_answerable}
+    asked = asking.query({**defaults, **dict(self)})
+    return dataclasses.replace(asked, where=self._where(examples) or asked.where)
 
   def _where(self, examples: Mapping[str, Any]) -> dict[str, Any]:
     if not self.field:

@@ -1,7 +1,6 @@
 """A knowledge base as a web application: search, documents, generations, and the HTTP API."""
 
 import dataclasses
-import functools
 import json
 import os
 import time
@@ -11,15 +10,15 @@ from typing import Annotated, Any
 
 import fastapi
 import pydantic
-from fastapi import Depends, File, Form, Query, Request, UploadFile
+from fastapi import Depends, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.store import columns
-from realm_jax.knowledge_base.store.hits import Answer, Hits
-from realm_jax.web import application
+from realm_jax.knowledge_base.store.hits import Answer
+from realm_jax.knowledge_base.store.query import Query
+from realm_jax.web import application, asking
 from realm_jax.web.application import (
   REFUSED,
   Editors,
@@ -31,8 +30,8 @@ from realm_jax.web.application import (
   new_app,
   route_class,
 )
+from realm_jax.web.asking import MAX_FOUND
 from realm_jax.web.forms import (
-  MAX_FOUND,
   EditForm,
   FeedbackForm,
   Search,
@@ -45,12 +44,12 @@ from realm_jax.web.listening import LimitSettings
 _EXAMPLE = """\
 curl -s 'http://127.0.0.1:8080/api/search?q=wing&k=3'
 curl -s 'http://127.0.0.1:8080/api/search?q=wing' --get --data-urlencode 'where={"year": 1958}'"""
-_MORE, _EXAMPLES, _LISTED, _CHANGES = 30, 6, 50, 10
+_SHOWN, _MORE, _EXAMPLES, _LISTED, _CHANGES = "10", 30, 6, 50, 10
 _SEARCHING, _EDITING = 40, 4  # threads; changes wait for each other anyway
 _FORM_BYTES = 32 * 2**20  # which the page names
 _BEGINNING = 90  # characters of a text that the list shows
-Count = Annotated[int, Query(ge=1, le=MAX_FOUND)]
-First = Annotated[int, Query(ge=0, lt=2**31)]
+Count = Annotated[int, fastapi.Query(ge=1, le=MAX_FOUND)]
+First = Annotated[int, fastapi.Query(ge=0, lt=2**31)]
 
 
 class Records(pydantic.BaseModel):
@@ -96,7 +95,11 @@ def make_app(
   generate: Generate | None = None,
 ) -> fastapi.FastAPI:
   """Returns the application that serves pages and API."""
-  editors, answer_with = Editors(edit_token), functools.partial(base.answer, generate=generate)
+  editors = Editors(edit_token)
+
+  def answer_to(query: Query) -> Answer:
+    return base.answer(**{**vars(query), "generate": generate})
+
   answers, edits, others, status = (
     Turns(limits.answers),
     Turns(_EDITING, admitted=limits.requests),
@@ -122,8 +125,8 @@ def make_app(
   route = route_class(turns)
   page = _page_of(base, editors, reason, has_generator=generate is not None)
   routers = (
-    _api(base, editors, answer_with, route=route),
-    _pages(base, editors, answer_with, page, route=route),
+    _api(base, editors, answer_to, route=route),
+    _pages(base, editors, answer_to, page, route=route),
     _document_pages(base, editors, page, route=route),
   )
   return new_app(
@@ -170,25 +173,28 @@ def _page_of(
 def _pages(
   base: KnowledgeBase,
   editors: Editors,
-  answer_with: Callable[..., Answer],
+  answer_to: Callable[[Query], Answer],
   page: Callable[..., Response],
   *,
   route: type[APIRoute],
 ) -> fastapi.APIRouter:
   router = fastapi.APIRouter(route_class=route)
 
-  def asking(name: str, request: Request, asked: Search, ask: Callable[..., Any]) -> Response:
+  def ask(name: str, request: Request, asked: Search) -> Response:
     values, found, refused, more = base.fields, None, None, ""
     try:
-      if asked.q:
-        found = ask(asked.q, **asked.conditions(values))
+      if asked.q and name == "answer":
+        found = answer_to(asked.query(values))
+      elif asked.q:
+        query = asked.query(values, k=_SHOWN)
+        found = base.search(**{**vars(query), "k": query.k + 1})
+        if len(found) > query.k:
+          found = dataclasses.replace(found, found=found.found[: query.k])
+          if query.k < MAX_FOUND:
+            k = min(query.k + _MORE, MAX_FOUND)
+            more = urllib.parse.urlencode({**request.query_params, "k": k})
     except ValueError as error:
       refused = error
-    if isinstance(found, Hits) and len(found) > asked.k:
-      found = dataclasses.replace(found, found=found.found[: asked.k])
-      if asked.k < MAX_FOUND:
-        k = min(asked.k + _MORE, MAX_FOUND)
-        more = urllib.parse.urlencode({**request.query_params, "k": k})
     past = base.past_question(asked.q) if editors.include(request) else None
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
     shown = {"asked": asked, "found": found, "values": values, "examples": examples}
@@ -197,11 +203,11 @@ def _pages(
 
   @router.get("/", include_in_schema=False)
   def search(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
-    return asking("search", request, asked, functools.partial(base.search, k=asked.k + 1))
+    return ask("search", request, asked)
 
   @router.get("/answer", include_in_schema=False)
   def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
-    return asking("answer", request, asked, answer_with)
+    return ask("answer", request, asked)
 
   @router.post("/feedback", include_in_schema=False)
   def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
@@ -304,7 +310,7 @@ def _document_pages(
 def _api(
   base: KnowledgeBase,
   editors: Editors,
-  answer_with: Callable[..., Answer],
+  answer_to: Callable[[Query], Answer],
   *,
   route: type[APIRoute],
 ) -> fastapi.APIRouter:
@@ -315,24 +321,21 @@ def _api(
   def ready() -> dict:
     return {"status": "ready", "documents": len(base)}
 
-  @router.get("/api/search", summary="The best passages; `where` has conditions on fields, as JSON")
-  def search(
-    q: Text,
-    k: Count = 5,
-    where: Text = "{}",
-    min_answerable: float | None = None,
-    explain: bool = False,
-  ) -> dict:
-    hits = base.search(
-      q, k=k, where=columns.conditions(where), min_answerable=min_answerable, explain=explain
-    )
+  @router.get("/api/search", summary="The best passages", openapi_extra=asking.ADDRESS)
+  def search(request: Request) -> dict:
+    query = asking.query(request.query_params)
+    hits = base.search(**vars(query))
     found = [dataclasses.asdict(hit) for hit in hits]
     why = {"earned": dataclasses.asdict(hits.earned)} if hits.earned else {}
-    return {"question": q, "hits": found, "answerable": hits.answerable, **why}
+    return {"question": query.question, "hits": found, "answerable": hits.answerable, **why}
 
-  @router.get("/api/answer", summary="An answer from passages, if there is a reader or a generator")
-  def answered(q: Text, where: Text = "{}", min_answerable: float | None = None) -> dict:
-    found = answer_with(q, where=columns.conditions(where), min_answerable=min_answerable)
+  @router.get(
+    "/api/answer",
+    summary="An answer from passages, if there is a reader or a generator",
+    openapi_extra=asking.ADDRESS,
+  )
+  def answered(request: Request) -> dict:
+    found = answer_to(asking.query(request.query_params))
     own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     hits = [dataclasses.asdict(hit) for hit in found.hits]
     return {**own, "hits": hits, "answerable": found.hits.answerable}

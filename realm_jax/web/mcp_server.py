@@ -20,6 +20,8 @@ from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store.hits import Hit, Hits
+from realm_jax.knowledge_base.store.query import Query
+from realm_jax.web import asking
 from realm_jax.web.application import MAX_TEXT, BusyError, Drained, Editors, Turns
 from realm_jax.web.forms import record
 from realm_jax.web.listening import LimitSettings
@@ -28,7 +30,6 @@ _CHARACTERS = 20_000  # of a document that are read at once
 # Of a passage, a title or a value of a field in a result, and fields of a document: what more there
 # is would fill the context of an assistant.
 _MOST_OF_A_TEXT, _MOST_OF_A_VALUE, _MOST_FIELDS = 5_000, 1_000, 50
-_MOST_CONDITIONS = 10_000  # characters as JSON
 _BODY_BYTES, _SESSIONS, _RUNNING = 4 * 2**20, 100, 40
 _ID_DIGITS = 12
 _READING = """\
@@ -41,18 +42,6 @@ delete what is no longer true. After an answer, give feedback: which documents w
 question, and which were found and were not. Questions like it then find them first."""
 
 
-def _within_bounds(where: dict[str, Any]) -> dict[str, Any]:
-  try:
-    size = len(json.dumps(where, allow_nan=False))
-  except RecursionError as error:
-    raise ValueError("conditions are nested too deep") from error
-  if size > _MOST_CONDITIONS:
-    raise ValueError(
-      f"conditions have {size:,} characters as JSON; the most are {_MOST_CONDITIONS:,}"
-    )
-  return where
-
-
 def _short_enough(question: str) -> str:
   if len(question) > MAX_TEXT:
     raise ValueError(f"has {len(question):,} characters; the most are {MAX_TEXT:,}")
@@ -63,21 +52,6 @@ Question = Annotated[
   str,
   Field(description="A question, or words to search for."),
   AfterValidator(_short_enough),
-]
-Where = Annotated[
-  dict[str, Any],
-  Field(
-    description="Conditions on fields of documents, such as "
-    '{"year": {"gte": 1950, "lt": 1960}, "kind": ["note", "mail"]}.'
-  ),
-  AfterValidator(_within_bounds),
-]
-Least = Annotated[
-  float | None,
-  Field(
-    description="Finds nothing if it is less probable than this, from 0 to 1, that an answer is "
-    "among the passages; only where `answerable` is shown."
-  ),
 ]
 Fields = Annotated[
   dict[str, Any], Field(description="What a search may filter by, such as a year.")
@@ -117,14 +91,10 @@ Tool = Callable[..., dict[str, Any]]
 
 
 def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]:
-  def search(
-    question: Question,
-    k: Annotated[int, Field(ge=1, le=100)] = 5,
-    where: Where | None = None,
-    min_answerable: Least = None,
-  ) -> dict[str, Any]:
+  @asking.tool
+  def search(query: Query) -> dict[str, Any]:
     """Finds the passages of documents that suit a question best, best first."""
-    return _found(base.search(question, k=k, where=where, min_answerable=min_answerable))
+    return _found(base.search(**vars(query)))
 
   def read(id: str, start: Annotated[int, Field(ge=0)] = 0) -> dict[str, Any]:
     """Reads a document by its id; if it is long, a part from a character on."""
@@ -136,11 +106,10 @@ def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]
     part = {**own, "title": _short(found.title, _MOST_OF_A_VALUE), "text": found.text[start:end]}
     return {**part, "next_start": end} if end < len(found.text) else part
 
-  def answer(
-    question: Question, where: Where | None = None, min_answerable: Least = None
-  ) -> dict[str, Any]:
+  @asking.tool
+  def answer(query: Query) -> dict[str, Any]:
     """Answers a question from the passages that a search finds, with those that it cites."""
-    found = base.answer(question, where=where, generate=generate, min_answerable=min_answerable)
+    found = base.answer(**{**vars(query), "generate": generate})
     cited = found.cited if found.cited is not None else [found.place] * bool(found.text)
     return {
       "answer": found.text or None,

@@ -11,10 +11,11 @@ import pytest
 from realm_jax import main
 from realm_jax.command_line import flags
 from realm_jax.foundations import choices
+from realm_jax.knowledge_base.store.query import Query
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 
-BERT = {"bert": BertConfig()}
+NEEDED = {DualEncoderConfig: {"bert": BertConfig()}, Query: {"question": "moss"}}
 
 
 def test_a_setting_is_one_of_the_choices_of_its_type():
@@ -77,7 +78,7 @@ def test_every_number_of_every_job_and_configuration_has_bounds_which_its_help_s
       if keyword.plain and "INT (at least" in keyword.plain.metavar:
         number = (-1,) if "," in keyword.plain.metavar else -1
         with pytest.raises(ValueError, match=f"^{keyword.name}=-1; give at least"):
-          config(**(BERT if config is DualEncoderConfig else {}), **{keyword.name: number})
+          config(**NEEDED.get(config, {}), **{keyword.name: number})
         checked += 1
   assert checked > 70
 
@@ -88,6 +89,6 @@ def test_every_choice_of_every_job_is_checked_where_it_enters():
     for name, annotation in typing.get_type_hints(config).items():
       if typing.get_origin(annotation) is Literal:
         with pytest.raises(ValueError, match=f"^{name}='nosuch'; choose one of"):
-          config(**(BERT if config is DualEncoderConfig else {}), **{name: "nosuch"})
+          config(**NEEDED.get(config, {}), **{name: "nosuch"})
         checked += 1
   assert checked > 20

@@ -39,7 +39,6 @@ NO_PATHS = {
     "newer",
     "question",
     "ids",
-    "where",
   ),
   *("edit_token", "passage_prompt", "query_prompt"),
 }

@@ -15,6 +15,7 @@ from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import search
 from realm_jax.knowledge_base.store import commits, hits
+from realm_jax.knowledge_base.store.query import Query
 from realm_jax.web.listening import LimitSettings
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
@@ -69,7 +70,7 @@ def test_below_a_probability_nothing_is_returned_and_nothing_answered(trained):
 
 def test_the_command_line_and_the_api_say_the_same(trained, capsys):
   base, _ = trained
-  verbs.search(base.path, UNKNOWN, min_answerable=0.5)
+  verbs.search(base.path, Query(UNKNOWN, min_answerable=0.5))
   assert capsys.readouterr().out.startswith("(nothing found)\n(an answer is hardly (")
   testclient = pytest.importorskip("fastapi.testclient")
   from realm_jax.web.knowledge_base import make_app
@@ -84,7 +85,7 @@ def test_the_command_line_and_the_api_say_the_same(trained, capsys):
     assert answer["answerable"] == base.search(question, k=1).answerable
     answer = client.get("/api/answer", params=asked).json()
     assert bool(answer["text"]) == bool(number)
-    assert answer["answerable"] == base.search(question).answerable
+    assert answer["answerable"] == base.search(question, k=1).answerable
     for path in ("/", "/answer"):
       page = client.get(path, params=asked).text
       assert 'name="min_answerable"' in page and ("<article" in page) == bool(number)
@@ -93,7 +94,7 @@ def test_the_command_line_and_the_api_say_the_same(trained, capsys):
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
 def test_what_is_no_probability_is_refused(trained, value):
-  with pytest.raises(ValueError, match="a probability is from 0 to 1"):
+  with pytest.raises(ValueError, match="give at least 0 and at most 1"):
     trained[0].search(KNOWN, min_answerable=value)
 
 

@@ -1,10 +1,17 @@
 """What a search does with the passages that it has found."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 
 from realm_jax import main
+from realm_jax.command_line import flags
+from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store.hits import Hits
+from realm_jax.knowledge_base.store.query import Query
 
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("aro", "elin", "ino", "oru", "umea")]
 
@@ -143,3 +150,31 @@ def test_options_go_together_and_through_the_command_line(base, capsys):
   flags = ["--k=6", "--per_document=1", "--distinct", "--newer=date:400", "--around=1"]
   assert main.main(["kb", "search", str(base.path), "river", *flags]) == 0
   assert capsys.readouterr().out == f"{found!r}\n"
+
+
+def test_each_way_to_ask_has_the_fields_of_the_query(base):
+  asked = ({"k": 3, "where": {"date": {"exists": True}}, "min_answerable": None}, "date:30")
+  query = Query("river", newer=asked[1], **asked[0])
+  by_hand = base.search("river", newer=asked[1], **asked[0])
+  assert base.search(**vars(query)) == by_hand and len(by_hand) == 3
+  named = [*inspect.signature(base.search).parameters]
+  assert named == [field.name for field in dataclasses.fields(Query)]
+  assert inspect.signature(base.search) == inspect.signature(base.answer).replace(
+    return_annotation=Hits
+  )
+  of_flags = flags.flatten(flags.keywords(verbs.search))
+  listed = {keyword.name.removeprefix("query.") for keyword in of_flags} - {"path", "encoder"}
+  assert listed == {*named} - {"rerank", "generate"}
+  with pytest.raises(TypeError, match="per_documents"):
+    base.search("river", per_documents=1)
+
+
+def test_texts_and_values_make_the_same_query():
+  asking = pytest.importorskip("realm_jax.web.asking")
+  values = {"question": "river", "k": 3, "where": {"year": {"lt": 1960}}, "by": "words"}
+  texts = {"q": "river", "k": "3", "where": '{"year": {"lt": 1960}}', "by": "words", "page": "2"}
+  expected = Query("river", k=3, where={"year": {"lt": 1960}}, by="words")
+  assert asking.query(values) == asking.query(texts) == expected
+  for wrong in ({"k": "101"}, {"k": "0"}, {"by": "luck"}, {"q": "x" * 2001}, {"where": "[1]"}):
+    with pytest.raises(ValueError, match="101|k=0|by|2,001|where"):
+      asking.query({"q": "river", **wrong})

@@ -16,7 +16,8 @@ from realm_jax.knowledge_base.learning.past_questions import (
   PastQuestion,
   normalized,
 )
-from realm_jax.knowledge_base.store.hits import Hit, is_blank
+from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.query import is_blank
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _READ = 200  # passages, the best of a question, among which one with its answer is looked for

@@ -1,7 +1,6 @@
 """A search: what ranks, what past questions move, and whether an answer is among what is found."""
 
 import heapq
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +11,8 @@ from realm_jax.knowledge_base.learning.use_memory import Memory
 from realm_jax.knowledge_base.store import refining
 from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
-from realm_jax.knowledge_base.store.hits import Earned, Hit, Hits, check_question, is_blank
-from realm_jax.knowledge_base.store.refining import Refinement
+from realm_jax.knowledge_base.store.hits import Earned, Hit, Hits
+from realm_jax.knowledge_base.store.query import Query, is_blank
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _SHARPNESS = 8  # by which nearer past questions count more
@@ -21,63 +20,48 @@ _SHARPNESS = 8  # by which nearer past questions count more
 
 def find(
   snapshot: Snapshot,
-  question: str,
-  k: int,
+  query: Query,
   *,
   memory: Memory,
   model: Answerability | None,
-  where: Where | None,
-  by: Ranking | None,
-  exact: bool,
-  min_answerable: float | None,
-  explain: bool,
-  wanted: Refinement = Refinement(),
 ) -> Hits:
   """Returns the best passages and the probability; see `KnowledgeBase.search`.
 
   Args:
     memory: Past questions, if the settings let them move passages.
     model: What knows whether an answer was found; None if nothing was learned.
-    wanted: What is done to the passages.
   """
-  check_question(question)
-  if operator.index(k) < 1:
-    raise ValueError(f"k={k}; ask for at least 1 passage")
-  if min_answerable is not None and not 0 <= min_answerable <= 1:
-    raise ValueError(f"min_answerable={min_answerable}; a probability is from 0 to 1")
-  if is_blank(question):  # which services refuse to embed
-    snapshot.matching(where or {})  # may be wrong
-    return Hits(question, (), snapshot.languages)
+  if is_blank(query.question):  # which services refuse to embed
+    snapshot.matching(query.where or {})  # may be wrong
+    return Hits(query.question, (), snapshot.languages)
+  conditions = {"where": query.where, "exact": query.exact, "memory": memory}
   earned, features = Earned(), None
 
   def rank(depth: int) -> list[Hit]:
     nonlocal earned, features
-    if features is None and model is not None and model.is_of(snapshot.commit.settings, by):
-      ranking, features, earned = with_features(
-        snapshot, question, depth, where=where, exact=exact, memory=memory
-      )
+    if features is None and model is not None and model.is_of(snapshot.commit.settings, query.by):
+      ranking, features, earned = with_features(snapshot, query.question, depth, **conditions)
     else:
-      ranking, earned = ranked(
-        snapshot, question, depth, where=where, by=by, exact=exact, memory=memory
-      )
+      ranking, earned = ranked(snapshot, query.question, depth, by=query.by, **conditions)
     return ranking
 
-  found = refining.refined(snapshot, question, k, wanted, rank=rank)
+  found = refining.refined(snapshot, query, rank=rank)
   stale = answerable = None
   if model is not None and features is not None:
     stale = bool(found) and model.is_stale(snapshot.num_passages)
     answerable = None if stale else model.probability(features, len(found))
-  if min_answerable is not None and answerable is None:
+  least = query.min_answerable
+  if least is not None and answerable is None:
     raise ValueError(
-      f"min_answerable={min_answerable}, but what has learned when a search finds an answer knew "
+      f"min_answerable={least}, but what has learned when a search finds an answer knew "
       f"{model.num_passages:,} passages, and there are {snapshot.num_passages:,}; train again"
       if model is not None and stale
-      else f"min_answerable={min_answerable}, but nothing has learned when such a search finds an "
+      else f"min_answerable={least}, but nothing has learned when such a search finds an "
       "answer; train with questions, of which some have an answer and some have none"
     )
-  enough = min_answerable is None or (answerable is not None and answerable >= min_answerable)
-  kept = tuple(found) if enough else ()
-  return Hits(question, kept, snapshot.languages, answerable, earned if explain else None)
+  kept = tuple(found) if (answerable or 0) >= (least or 0) else ()
+  earned = earned if query.explain else None
+  return Hits(query.question, kept, snapshot.languages, answerable, earned)
 
 
 def hits(snapshot: Snapshot, question: str, k: int, **conditions: Any) -> list[Hit]:

@@ -245,18 +245,3 @@ class Answer:
     """Returns what stands before and after the answer in its passage."""
     text = self.hits[self.place].text
     return text[: self.start], text[self.start + len(self.text) :]
-
-
-def is_blank(text: str) -> bool:
-  """Returns whether a text has nothing that can be seen."""
-  return not any(character.isprintable() and not character.isspace() for character in text)
-
-
-def check_question(question: str) -> None:
-  """Raises ValueError unless it can be asked."""
-  if not isinstance(question, str):
-    raise ValueError(f"question={question!r:.60}; ask with a string")
-  try:
-    question.encode()
-  except UnicodeEncodeError as error:
-    raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error

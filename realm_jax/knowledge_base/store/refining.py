@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from realm_jax.foundations import choices
 from realm_jax.knowledge_base.store import columns
 from realm_jax.knowledge_base.store.hits import Hit
+from realm_jax.knowledge_base.store.query import Query
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 CONSIDERED = 50  # passages that age and a reranker put in another order, if k is no larger
 _DEEPER = 4
 _SHINGLE = 3  # words in a row
 _ALIKE = 0.8  # the share of these that near-duplicates have in common
-
-Rerank = Callable[[str, list[str]], Sequence[float]]
 
 
 class Newer(NamedTuple):
@@ -50,64 +48,38 @@ class Newer(NamedTuple):
     return cls(field, half_life)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Refinement(choices.Checked):
-  """What is done to passages after they are ranked; by default nothing.
-
-  Attributes:
-    per_document: The most passages of one document; None for any number.
-    distinct: Whether passages that are nearly the same are told once, with the ids of the other
-      documents in `Hit.same`.
-    newer: FIELD:HALF_LIFE, by which newer documents come first: the lead of a passage over the last
-      of the best 50 halves with each half-life that it is older than the newest of them. A field
-      of times counts days, one of numbers its own units. What lacks the field is as old as the
-      oldest.
-    rerank: What orders the best 50 anew: a function of a question and texts that returns a score
-      for each, or a `CrossEncoder` of sentence-transformers.
-    around: Passages of the document before and after each one, which `Hit.around` has.
-  """
-
-  per_document: choices.Count | None = None
-  distinct: bool = False
-  newer: str | None = None
-  rerank: Any = None
-  around: choices.CountOrZero = 0
-
-
 def refined(
   snapshot: Snapshot,
-  question: str,
-  k: int,
-  wanted: Refinement,
+  query: Query,
   *,
   rank: Callable[[int], list[Hit]],
 ) -> list[Hit]:
-  """Returns the best k passages as they are wanted.
+  """Returns the best passages as a query wants them.
 
   Args:
     rank: Returns the best passages, as many as are asked for, best first.
   """
-  newer = None if wanted.newer is None else Newer.of(wanted.newer)
+  newer = None if query.newer is None else Newer.of(query.newer)
   if newer is not None:
     snapshot.matching({newer.field: {"exists": True}})  # may be wrong
-  reorders = newer is not None or wanted.rerank is not None
-  selects = wanted.per_document is not None or wanted.distinct
-  depth = max(k, CONSIDERED) if reorders or selects else k
+  reorders = newer is not None or query.rerank is not None
+  selects = query.per_document is not None or query.distinct
+  depth = max(query.k, CONSIDERED) if reorders or selects else query.k
   hits = rank(depth)
-  first = hits[: max(k, CONSIDERED)]
+  first = hits[: max(query.k, CONSIDERED)]
   if newer is not None:
     first = _newer_first(first, *newer)
-  if wanted.rerank is not None:
-    first = _reranked(question, first, wanted.rerank)
+  if query.rerank is not None:
+    first = _reranked(query.question, first, query.rerank)
   while True:
     ordered = [*first, *hits[len(first) :]]
-    kept = _selected(ordered, k, per_document=wanted.per_document, distinct=wanted.distinct)
-    if not selects or len(kept) >= k or len(hits) < depth:
+    kept = _selected(ordered, query.k, per_document=query.per_document, distinct=query.distinct)
+    if not selects or len(kept) >= query.k or len(hits) < depth:
       break
     depth *= _DEEPER
     hits = rank(depth)
-  if wanted.around:
-    kept = [_with_surroundings(snapshot, hit, wanted.around) for hit in kept]
+  if query.around:
+    kept = [_with_surroundings(snapshot, hit, query.around) for hit in kept]
   return kept
 
 

@@ -198,7 +198,7 @@ def _remember(
     [
       past if embed is None else past.with_embedding(encoder, embed(past.question)) for past in kept
     ],
-    trials={key: trial for key, trial in tried.items() if key in written or now.get(key)},
+    {key: trial for key, trial in tried.items() if key in written or now.get(key)},
   )
 
 

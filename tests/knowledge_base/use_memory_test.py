@@ -86,6 +86,14 @@ def test_a_passage_that_was_not_useful_falls_by_as_much(base):
   assert set(scores(base, ASKED)) == set(before)
 
 
+def test_a_passage_without_a_word_of_the_question_is_not_found_to_be_lowered(words):
+  found = scores(words, "tall")
+  words.feedback("tall", useful="oak", not_useful="moss")
+  assert scores(words, "tall").keys() == found.keys() == {("oak", 0)}
+  words.feedback("tall shade", useful="fern", not_useful="oak")
+  assert ("oak", 0) in scores(words, "tall shade"), "it has a word of the question"
+
+
 def test_the_best_k_are_those_of_all(base):
   found = base.search(ASKED, k=99)
   base.feedback(ASKED, not_useful=found[:4], useful=found[-2:])
@@ -192,6 +200,7 @@ def test_what_was_said_about_a_passage_is_taken_back(words):
   left = words.take_back(ASKED.upper(), ["fern", ("oak", 0)])
   assert left == words.past_questions()[0] == KnowledgeBase(words.path).past_question(ASKED)
   assert [one.id for one in left.judged] == ["moss"]
+  assert '"fern"' not in open(os.path.join(words.path, use_memory.FILE)).read()
   words.update([{**PLANTS[0], "text": "Moss has another text."}])
   for wrong in (("oak", 0), "elm", ("moss", 1), []):
     with pytest.raises(ValueError, match="nothing was said"):
@@ -262,10 +271,12 @@ def test_a_half_line_is_passed_over_and_a_damaged_one_named(words, caplog):
   for end in range(len(content)):
     with open(path, "wb") as file:
       file.write(content[:end])
-    whole = content[:end].count(b"\n")
+    whole = sum(line.startswith(b'{"question"') for line in content[:end].split(b"\n")[:-1])
     assert len(KnowledgeBase(words.path).past_questions()) == whole
   words.feedback("question 3", useful="oak")
-  assert [p.question for p in words.past_questions()] == ["question 3", "question 1", "question 0"]
+  assert [p.question for p in words.past_questions()] == [f"question {n}" for n in (3, 2, 1, 0)]
+  lines = [line for line in open(path, "rb") if line.startswith(b'{"trial_of": "question 2"')]
+  assert len(lines) == 1 and lines[0].endswith(b"}\n"), "tried again, after the half line"
   with open(path, "wb") as file:
     file.write(b'{"question": 7}\n[]\nzzz\n' + content)
   assert len(KnowledgeBase(words.path).past_questions()) == 3
@@ -333,33 +344,65 @@ def test_past_questions_are_private_and_everything_else_follows_the_umask(tmp_pa
 def test_a_deletion_reads_and_writes_only_what_was_said_of_it(words, monkeypatch):
   for number in range(20):
     words.feedback(f"question {number}", useful="oak" if number else "fern")
+  words.feedback("question 3", useful="moss")
+  other = KnowledgeBase(words.path)
+  other.past_questions()
   words.delete("rock 1")  # the first change looks for what a killed process left
   path = os.path.join(words.path, use_memory.FILE)
   before, content = os.stat(path), open(path, "rb").read()
   memory = words._folder.memory.newest()
   words.delete("rock 2")
-  assert os.stat(path).st_ino == before.st_ino and words._folder.memory.newest() is memory
+  assert open(path, "rb").read() == content and words._folder.memory.newest() is memory
+  read = []
+  monkeypatch.setattr(os, "pread", lambda *how: read.append(how[1]) or READ(*how))
   words.delete("fern")
-  after = open(path, "rb").read()
-  assert len(words.past_questions()) == 19 and b'"question 0"' not in after
-  lines = [line.partition(b', "trials"')[0] for line in content.splitlines()]
-  kept = [line.partition(b', "trials"')[0].removesuffix(b"}") for line in after.splitlines()]
-  assert kept == [line.removesuffix(b"}") for line in lines if b'"question 0"' not in line]
-  words.feedback("question 20", useful="oak")
-  words.feedback("question 3", useful="moss")
-  words.feedback("question 21", useful="oak")
-  words._folder.memory.newest()
-  monkeypatch.setattr(memory_file.MemoryFile, "_read_on", None)
   words.delete("moss")
   monkeypatch.undo()
+  assert sum(read) < len(content) / 4 and os.stat(path).st_ino == before.st_ino
+  after = open(path, "rb").read()
+  kept = [
+    line if b'"question 0"' not in line and b'"question 3"' not in line else b" " * len(line)
+    for line in content.splitlines(keepends=True)
+  ]
+  kept = b"".join(line if line.strip() else line[:-1] + b"\n" for line in kept)
+  assert after.startswith(kept) and after.count(b'"question 3"') == 1
+  assert b'"question 0"' not in after and b'"moss"' not in after
+  expected = [(f"question {number}", ["oak"]) for number in range(19, 0, -1)]
+  for base in (words, other, KnowledgeBase(words.path)):
+    past = {one.question: [each.id for each in one.useful] for one in base.past_questions()}
+    assert past == dict(expected), "also in a process that had read it before"
+    assert base._folder.memory.newest().trial("question 3") is None
+    recall = base._folder.memory.newest().recall("question", words._folder.newest())
+    assert recall.earned(1.0, by="words") == use_memory.Earned()
+  words.compact(purge=True)
+  assert b"  " not in open(path, "rb").read() and len(words.past_questions()) == 19
+  assert other.past_questions() == words.past_questions()
+
+
+READ = os.pread
+
+
+@pytest.mark.parametrize("way", ["forget", "delete"])
+def test_what_a_killed_process_did_not_erase_is_gone_and_erased_by_the_next(
+  words, monkeypatch, way
+):
+  for number in range(3):
+    words.feedback(f"question {number}", useful=["oak", "fern"] if number else "oak")
+  other = KnowledgeBase(words.path)
+  assert len(other.past_questions()) == 3
+  monkeypatch.setattr(memory_file.MemoryFile, "_erase", lambda _: None)
+  words.forget("question 0") if way == "forget" else words.delete("oak")
+  monkeypatch.undo()
+  path = os.path.join(words.path, use_memory.FILE)
+  assert b'"question 0"' in open(path, "rb").read()
+  for base in (other, KnowledgeBase(words.path)):
+    assert {past.question for past in base.past_questions()} == {"question 1", "question 2"}
+  other.feedback("question 4", useful="fern")
+  content = open(path, "rb").read()
+  assert b"question 0" not in content and (b'"oak"' in content) == (way == "forget")
   opened = KnowledgeBase(words.path)
-  assert opened.past_questions() == words.past_questions()
-  memories = [each._folder.memory.newest() for each in (opened, words)]
-  recalls = [memory.recall("question", words._folder.newest()) for memory in memories]
-  earned = [recall.earned(1.0, by="words") for recall in recalls]
-  assert (
-    earned[0] == earned[1] and [memory.trial("question 3") for memory in memories] == [None] * 2
-  )
+  assert opened.past_questions() == other.past_questions() == words.past_questions()
+  assert len(opened.past_questions()) == 3
 
 
 def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeypatch):
@@ -371,6 +414,25 @@ def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeyp
   assert memory.newest().records and not words.past_questions()
   KnowledgeBase(words.path).delete("fern")
   assert not memory.newest().records
+
+
+def test_a_trial_ranks_passages_of_the_same_score_as_a_search_does(tmp_path):
+  texts = [{"id": id, "text": "The same words."} for id in "zyxwvutsrqponmlkjihgfedcba"]
+  base = KnowledgeBase.create(tmp_path / "kb", texts, language="en")
+  best = base.search("same words", k=10)
+  for question in ("same words", "words same"):
+    base.feedback(question, useful=("z", 0), not_useful=("y", 0))
+  assert "z" not in [hit.id for hit in best] and best[0].id == "a"
+  gains = base._folder.memory.newest().trial("words same").gains["words"]
+  assert gains[0] == 1, "from no place among ten to the first"
+
+
+def test_a_trial_keeps_how_far_the_best_stood_out_from_the_mean(base):
+  base.feedback(ASKED, useful="oak")
+  by = base.commit.settings.ranking
+  kept = base._folder.memory.newest().trial(ASKED).gains[by][-1]
+  base.forget(ASKED)
+  assert kept == pytest.approx(spread(base, ASKED), rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [64, 100])

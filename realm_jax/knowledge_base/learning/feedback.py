@@ -70,7 +70,7 @@ def remember(
   stale = known.untested(snapshot.num_passages, _TESTED)
   tested = {one.key: trials.test(one, snapshot, known) for one in stale}
   tested[past.key] = trials.test(past, snapshot, known, question_E=question_E)
-  memory.write([past], trials=tested)
+  memory.write([past], tested)
   return past
 
 
@@ -87,11 +87,11 @@ def take_back(
   if past is None or not any(named & {one.id, (one.id, one.passage)} for one in past.judged):
     raise ValueError(f"nothing was said about {named!r:.60} for {question!r:.60}")
   kept = past.without_passages(named)
-  if kept.judged or kept.answers:
-    memory.write([kept], trials={kept.key: trials.test(kept, snapshot, known)})
-    return kept
-  memory.forget([question])
-  return None
+  if not (kept.judged or kept.answers):
+    memory.forget([question])
+    return None
+  memory.replace({kept.key: kept}, {kept.key: trials.test(kept, snapshot, known)})
+  return kept
 
 
 def judged(snapshot: Snapshot, question: str, passages: Passages) -> tuple[JudgedPassage, ...]:

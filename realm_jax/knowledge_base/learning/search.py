@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from realm_jax.knowledge_base.learning import use_memory
 from realm_jax.knowledge_base.learning.answerability import DEPTH, Answerability, ranking_of
 from realm_jax.knowledge_base.learning.use_memory import Memory
 from realm_jax.knowledge_base.store import refining
@@ -115,16 +116,15 @@ def ranked(
     by=by,
     exact=exact,
     question_E=question_E,
-    also=lifts,
+    also=lifts or None,
   )
   rows, scores = found.rows, found.scores
   if recall and lifts:
     earned = recall.earned(found.spread, by=by)
     lifts = recall.lifts(snapshot, strength=earned.strength)
     share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
-    scores = (scores + found.spread * share_R).astype(scores.dtype)
-    if by == "words":  # those that share no word with the question were found only to be moved
-      rows, scores = rows[kept := (scores > 0) | (share_R < 0)], scores[kept]
+    scores = use_memory.moved(found, share_R, by=by)
+    rows, scores = rows[kept := scores > -np.inf], scores[kept]
 
   places = []
   for row, score in zip(rows.tolist(), scores.tolist(), strict=True):

@@ -51,25 +51,22 @@ def _gains(
   question_E: np.ndarray | None,
 ) -> tuple[float, ...]:
   found = snapshot.scored(question, _PASSAGES, by=by, question_E=question_E, also=lifts)
+  # In the order of ids, as searches rank passages of the same score.
+  places = [snapshot.place(row) for row in found.rows.tolist()]
+  ids = [(snapshot.id(place), number) for place, number in places]
+  order = sorted(range(len(ids)), key=ids.__getitem__)
+  found = found._replace(rows=found.rows[order], scores=found.scores[order])
   share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in found.rows.tolist()])
-  documents_R = [snapshot.place(row)[0] for row in found.rows.tolist()]
+  documents_R = [places[i][0] for i in order]
   ndcg = [
-    _ndcg(
-      found.scores + strength * found.spread * share_R,
-      found.rows,
-      documents_R,
-      right,
-      least=0.0 if by == "words" else -np.inf,  # what shares no word is not found
-    )
+    _ndcg(use_memory.moved(found, strength * share_R, by=by), documents_R, right)
     for strength in ((0, *STRENGTHS) if lifts else (0,) * (len(STRENGTHS) + 1))
   ]
   return *(round(one - ndcg[0], 4) for one in ndcg[1:]), float(f"{found.spread:.4g}")
 
 
-def _ndcg(
-  scores_R: np.ndarray, rows_R: np.ndarray, documents_R: list, right: set, *, least: float
-) -> float:
-  order = [place for place in np.lexsort((rows_R, -scores_R)) if scores_R[place] > least]
+def _ndcg(scores_R: np.ndarray, documents_R: list, right: set) -> float:
+  order = [place for place in np.argsort(-scores_R, kind="stable") if scores_R[place] > -np.inf]
   documents = [*dict.fromkeys(documents_R[place] for place in order[:_PASSAGES])][:_DEPTH]
   is_right = [document in right for document in documents]
   return float(_DISCOUNTS[: len(is_right)] @ is_right / _DISCOUNTS[: len(right)].sum())

@@ -35,7 +35,7 @@ from realm_jax.knowledge_base.learning.question_similarity import (
 )
 from realm_jax.knowledge_base.store.commits import Ranking
 from realm_jax.knowledge_base.store.hits import Earned
-from realm_jax.knowledge_base.store.snapshot import Snapshot
+from realm_jax.knowledge_base.store.snapshot import Scored, Snapshot
 
 FILE = "memory.jsonl"
 STRENGTH = 0.8  # of the same question
@@ -156,15 +156,6 @@ class Memory:
     after._live_N[: len(self._live_N)] = self._live_N
     after._live_N[dead] = False
     return after
-
-  def replace(self, record: PastQuestion) -> None:
-    """Puts a record in the place of one of the same question, which has to be tried again."""
-    columns, row = self._columns, self._columns.rows[record.key]
-    with columns.lock:
-      columns.records[row] = dataclasses.replace(record, embedding="")
-      columns.useful[row] = bool(record.useful)
-      for column in (columns.tested, *columns.trials.values()):
-        column[row] = 0
 
   def __len__(self) -> int:
     return int(np.count_nonzero(self._live_N))
@@ -332,6 +323,18 @@ class Recall:
       if share := lift.share - lowered.get(row, 0.0):
         moved[row] = Lift(share, lift.question if share > 0 else "")
     return moved
+
+
+def moved(found: Scored, share_R: np.ndarray, *, by: Ranking) -> np.ndarray:
+  """Returns the scores of passages that are moved by shares of the spread.
+
+  By words, a passage that shares none with the question is found only if it is lifted; the score of
+  another is -inf.
+  """
+  scores_R = (found.scores + found.spread * share_R).astype(found.scores.dtype)
+  if by == "words":
+    scores_R[(found.scores <= 0) & (scores_R <= 0)] = -np.inf
+  return scores_R
 
 
 def rows_of(snapshot: Snapshot, passages: Sequence[JudgedPassage]) -> Mapping[JudgedPassage, int]:

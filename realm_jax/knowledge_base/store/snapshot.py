@@ -230,10 +230,14 @@ class Snapshot:
     by: Ranking,
     exact: bool = False,
     question_E: np.ndarray | None = None,
-    also: Collection[int] = (),
+    also: Collection[int] | None = None,
   ) -> "Scored":
-    """Returns the best passages, at least k other than some rows, and these."""
-    moved = np.array(sorted(also), np.intp)
+    """Returns the best passages, at least k other than some rows, and these.
+
+    Args:
+      also: The rows; None has none of them, and no need of the spread.
+    """
+    moved = np.array(sorted(also or ()), np.intp)
     if matching is not None:
       moved = moved[matching(moved)]
     rows, scores = self.best(
@@ -246,7 +250,7 @@ class Snapshot:
       also=moved,
     )
     mean = 0.0
-    if by == "encoder" and question_E is not None and len(moved):
+    if by == "encoder" and question_E is not None and also is not None:
       mean = float(self._mean_E @ self.adapted(question_E))
     return Scored(rows, scores, spread=float(scores.max(initial=mean)) - mean or 1.0)
 

@@ -4,13 +4,13 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Judgements, Question, columns_of, describe_missing
-from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import extras, progress, text_files
@@ -41,10 +41,20 @@ class JudgedQueries:
         f"the passages of {store.directory} lack the names of their documents; write the store "
         "again with `realm prepare_corpus`"
       )
+
+    def passage(row: int, score: float) -> Found:
+      return Found(store.document(row), score, lambda: (store.title(row), store.text(row)))
+
+    def find(texts: list[str], k: int) -> list[list[Found]]:
+      found = (of.tolist() for of in system.retrieve(texts, k=k))
+      return [
+        [passage(row, score) for row, score in zip(*pair, strict=True) if row >= 0]
+        for pair in zip(*found, strict=True)
+      ]
+
     run = rank_documents(
-      system.retrieve,
+      find,
       self.questions,
-      store=store,
       num_documents=max(self.asking.recall_at),
       batch_size=self.asking.batch_size,
     )
@@ -79,30 +89,36 @@ def _relevant_documents(judgements: Judgements, store: PassageStore) -> dict[str
   return {"relevant documents": f"{len(relevant)}, {missing} of them not in the corpus"}
 
 
+class Found(NamedTuple):
+  """A passage of the document of an id; `texts` returns its title and its text."""
+
+  id: str
+  score: float
+  texts: Callable[[], tuple[str, str]]
+
+
 def rank_documents(
-  retrieve: Callable[..., SearchResults],
+  find: Callable[[list[str], int], Sequence[Sequence[Found]]],
   queries: Sequence[Question],
   *,
-  store: PassageStore,
   num_documents: int,
   batch_size: int = 32,
 ) -> Run:
   """Finds the best documents for each query, without the one that is the query.
 
   Args:
-    retrieve: `(texts, k=...)`, finds the best passages, best first.
+    find: Finds the best k passages of each text, best first; fewer if there are no more.
   """
   run = {}
   batches = [queries[i : i + batch_size] for i in range(0, len(queries), batch_size)]
   for batch in progress.track(batches, what="batches of queries"):
     texts, depth, rankings = [query.text for query in batch], num_documents, []
     while not rankings:
-      found = retrieve(texts, k=depth)
-      all_found_B = np.any(found.ids_BxK < 0, axis=1).tolist()
-      rankings = [_best_passages(*row, store) for row in zip(batch, *found, strict=True)]
+      found = find(texts, depth)
+      rankings = [*map(_documents, batch, found)]
       if any(
-        len(ranking) < num_documents and not all_found
-        for ranking, all_found in zip(rankings, all_found_B, strict=True)
+        len(ranking) < num_documents and len(passages) >= depth
+        for ranking, passages in zip(rankings, found, strict=True)
       ):
         depth, rankings = 4 * depth, []
     for query, ranking in zip(batch, rankings, strict=True):
@@ -110,21 +126,16 @@ def rank_documents(
   return run
 
 
-def _best_passages(
-  query: Question, ids_K: np.ndarray, scores_K: np.ndarray, store: PassageStore
-) -> dict[str, float]:
+def _documents(query: Question, passages: Sequence[Found]) -> dict[str, float]:
   ranking: dict[str, float] = {}
-  left_out = set()
-  for row, score in zip(ids_K.tolist(), scores_K.tolist(), strict=True):
-    if row < 0:
-      continue
-    ranking.setdefault(name := store.document(row), score)
-    if name == query.id and is_query(query.text, title=store.title(row), text=store.text(row)):
-      left_out.add(name)
-  return {name: score for name, score in ranking.items() if name not in left_out}
+  for passage in passages:
+    ranking.setdefault(passage.id, passage.score)
+  if any(one.id == query.id and is_query(query.text, *one.texts()) for one in passages):
+    del ranking[query.id]
+  return ranking
 
 
-def is_query(query: str, *, title: str, text: str) -> bool:
+def is_query(query: str, title: str, text: str) -> bool:
   """Returns whether a passage of a document with the id of a query is the query's own text.
 
   Some collections, such as ArguAna, ask for what is like one of their documents. BEIR leaves out

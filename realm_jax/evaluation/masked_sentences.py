@@ -14,6 +14,7 @@ from realm_jax.data.question_batches import masked_query_batches
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.evaluation.open_qa import read_predictions
+from realm_jax.evaluation.ranking_metrics import recalls
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import progress
@@ -181,8 +182,7 @@ def rank_passages(
 
 def scores(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict[str, np.ndarray]:
   """Returns `recall@k` and, if the masks were filled, `exact_match`, `[n]` over the questions."""
-  ranks = np.array([prediction.rank or np.inf for prediction in predictions])
-  found = {f"recall@{k}": (ranks <= k).astype(np.float64) for k in recall_at}
+  found = recalls([(prediction.rank or np.inf) - 1 for prediction in predictions], recall_at)
   exact = [float(p.exact_match) for p in predictions if p.prediction is not None]
   return {**found, "exact_match": np.array(exact)} if exact else found
 

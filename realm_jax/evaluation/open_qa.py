@@ -18,6 +18,7 @@ from realm_jax.data import answers
 from realm_jax.data.questions import Question, is_missing
 from realm_jax.evaluation.answer_matching import AnswerMatcher, match_answers
 from realm_jax.evaluation.document_ranking import Run, run_text
+from realm_jax.evaluation.ranking_metrics import first_right, recalls
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
 from realm_jax.foundations import choices, progress, text_files
@@ -143,11 +144,7 @@ def question_scores(
   """
   width = max((len(outcome.passage_ids) for outcome in outcomes), default=0)
   holds_BxK = _holds(matcher, [outcome.passage_ids for outcome in outcomes])
-  scores = {
-    f"recall@{k}": np.asarray(holds_BxK[:, :k].any(axis=1), np.float64)
-    for k in recall_at
-    if k <= width
-  }
+  scores = recalls([*map(first_right, holds_BxK)], [k for k in recall_at if k <= width])
   if any(outcome.read_ids for outcome in outcomes):
     read_BxK = _holds(matcher, [outcome.read_ids for outcome in outcomes])
     scores["reader_oracle"] = np.asarray(read_BxK.any(axis=1), np.float64)

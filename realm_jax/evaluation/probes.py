@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from realm_jax.corpus.documents import Document
+from realm_jax.evaluation.ranking_metrics import ndcg
 from realm_jax.evaluation.resampling import Comparison, compare
 from realm_jax.text.segmentation import sentence_spans
 
@@ -173,9 +174,9 @@ def _sentences(text: str, language: str) -> list[str]:
 
 def _ndcg(search: Search, queries: Sequence[Query]) -> np.ndarray:
   """Returns nDCG@10 of each query, which counts all documents that share a title."""
-  discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
-  found = []
-  for query in queries:
-    right = [id in query.right for id in search(query.text, DEPTH)[:DEPTH]]
-    found.append(discounts[: len(right)] @ right / discounts[: len(query.right)].sum())
-  return np.array(found, np.float64)
+  return np.array(
+    [
+      ndcg([id in query.right for id in search(query.text, DEPTH)], len(query.right), at=DEPTH)
+      for query in queries
+    ]
+  )

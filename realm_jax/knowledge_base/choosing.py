@@ -20,6 +20,7 @@ import numpy as np
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes, resampling
 from realm_jax.evaluation.probes import Choice
+from realm_jax.evaluation.ranking_metrics import first_right
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.encoders import models
 from realm_jax.knowledge_base.encoders.models import Encoder
@@ -359,8 +360,5 @@ def _titles(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 def _ranks(candidate: Candidate, titles: Sequence[tuple[str, str]]) -> np.ndarray:
   """Returns the reciprocal rank of the document of each title among ten passages."""
-  found = []
-  for title, id in titles:
-    ids = [hit.id for hit in candidate.search(title, _DEPTH)]
-    found.append(1 / (1 + ids.index(id)) if id in ids else 0.0)
-  return np.array(found)
+  found = [[hit.id == id for hit in candidate.search(title, _DEPTH)] for title, id in titles]
+  return 1 / (1 + np.array([*map(first_right, found)]))

@@ -42,7 +42,7 @@ def learn_answerability(
   for question in progress.track(questions[:_MOST], what="questions to ask"):
     if time.monotonic() - started > seconds:
       break
-    hits, features, _ = search.with_features(
+    hits, _, features = search.with_features(
       snapshot, question.text, DEPTH, memory=memory, leave_out=True
     )
     has = [occurs(hit.text, question.answers, regex=question.regex) for hit in hits]

@@ -17,17 +17,17 @@ from realm_jax.data.questions import (
   read_questions,
 )
 from realm_jax.evaluation import document_ranking, resampling
+from realm_jax.evaluation.ranking_metrics import first_right, recalls
 from realm_jax.knowledge_base.learning import search
 from realm_jax.knowledge_base.learning.answerability import Answerability
 from realm_jax.knowledge_base.learning.use_memory import Memory
-from realm_jax.knowledge_base.store.commits import Ranking
+from realm_jax.knowledge_base.store.commits import RANKINGS
 from realm_jax.knowledge_base.store.hits import Hit
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _RECALL_AT = (5, 20, 100)
 _COMMON = 5  # passages with an answer, above which it is weak evidence
 _QUERIES = ("queries.jsonl", "queries.jsonl.gz")
-_RANKINGS: tuple[Ranking, ...] = ("words", "encoder", "fused")
 _MEMORY = " + memory"
 Scores = Mapping[str, np.ndarray]
 Search = Callable[[str, int], Sequence[Hit]]  # of a question and k
@@ -97,7 +97,7 @@ def evaluate(
   """Ranks for the questions of a collection or a file; see `KnowledgeBase.evaluate`."""
   searches: dict[str, Search] = {}
   hits = functools.partial(search.hits, snapshot, leave_out=True)
-  for ranking in _RANKINGS if snapshot.embed else _RANKINGS[:1]:
+  for ranking in RANKINGS if snapshot.embed else RANKINGS[:1]:
     searches[ranking] = functools.partial(hits, by=ranking)
     if len(memory):
       searches[ranking + _MEMORY] = functools.partial(hits, by=ranking, memory=memory)
@@ -121,7 +121,12 @@ def evaluate(
   queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
   scores: dict[str, Scores] = {}
   for name, by in searches.items():
-    run = {query.id: ranked(by, query) for query in queries}
+    run = document_ranking.rank_documents(
+      lambda texts, k, by=by: [[*map(_found, by(text, k))] for text in texts],
+      queries,
+      num_documents=max(_RECALL_AT),
+      batch_size=1,
+    )
     scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
   there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
@@ -142,7 +147,7 @@ def answerable(
   if model.is_stale(snapshot.num_passages):
     return None, 0
   for question in questions:
-    hits, features, _ = search.with_features(
+    hits, _, features = search.with_features(
       snapshot, question.text, 5, memory=memory, leave_out=True
     )
     has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
@@ -154,19 +159,8 @@ def answerable(
   return figures, unlike
 
 
-def ranked(search: Search, query: Question) -> dict[str, float]:
-  """Returns the documents of the best passages, and the scores of these."""
-  number = depth = max(_RECALL_AT)
-  while True:
-    hits, documents = search(query.text, depth), {}
-    for hit in hits:
-      documents.setdefault(hit.id, hit.score)
-    for hit in filter(lambda hit: hit.id == query.id, hits):
-      if document_ranking.is_query(query.text, title=hit.title, text=hit.text):
-        documents.pop(hit.id, None)
-    if len(documents) >= number or len(hits) < depth:
-      return dict([*documents.items()][:number])
-    depth *= 4
+def _found(hit: Hit) -> document_ranking.Found:
+  return document_ranking.Found(hit.id, hit.score, lambda: (hit.title, hit.text))
 
 
 def found_answers(
@@ -181,14 +175,14 @@ def found_answers(
     names: Tells whether a passage names what a question is about, as it has to where many of the
       best passages have an answer.
   """
-  found_at = np.full(len(questions), np.inf)
-  for i, question in enumerate(questions):
+  firsts = []
+  for question in questions:
     hits = search(question.text, max(_RECALL_AT))
     has_answer = [occurs(hit.text, question.answers, regex=question.regex) for hit in hits]
     if names is not None and sum(has_answer) > _COMMON:
       has_answer = [has and names(question, hit) for has, hit in zip(has_answer, hits, strict=True)]
-    found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
-  return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}
+    firsts.append(first_right(has_answer))
+  return recalls(firsts, (1, *_RECALL_AT))
 
 
 def _to(interval: tuple[float, float], form: str) -> str:

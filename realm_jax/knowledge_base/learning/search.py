@@ -1,5 +1,6 @@
 """A search: what ranks, what past questions move, and whether an answer is among what is found."""
 
+import functools
 import heapq
 from collections.abc import Sequence
 from typing import Any
@@ -36,21 +37,15 @@ def find(
     snapshot.matching(query.where or {})  # may be wrong
     return Hits(query.question, (), snapshot.languages)
   conditions = {"where": query.where, "exact": query.exact, "memory": memory}
-  earned, features = Earned(), None
-
-  def rank(depth: int) -> list[Hit]:
-    nonlocal earned, features
-    if features is None and model is not None and model.is_of(snapshot.commit.settings, query.by):
-      ranking, features, earned = with_features(snapshot, query.question, depth, **conditions)
-    else:
-      ranking, earned = ranked(snapshot, query.question, depth, by=query.by, **conditions)
-    return ranking
-
-  found = refining.refined(snapshot, query, rank=rank)
+  if model is not None and model.is_of(snapshot.commit.settings, query.by):
+    rank = functools.partial(with_features, snapshot, query.question, **conditions)
+  else:
+    rank = functools.partial(ranked, snapshot, query.question, by=query.by, **conditions)
+  found, (_, earned, *features) = refining.refined(snapshot, query, rank=rank)
   stale = answerable = None
-  if model is not None and features is not None:
+  if model is not None and features:
     stale = bool(found) and model.is_stale(snapshot.num_passages)
-    answerable = None if stale else model.probability(features, len(found))
+    answerable = None if stale else model.probability(features[0], len(found))
   least = query.min_answerable
   if least is not None and answerable is None:
     raise ValueError(
@@ -146,8 +141,8 @@ def with_features(
   where: Where | None = None,
   exact: bool = False,
   leave_out: bool = False,
-) -> tuple[list[Hit], np.ndarray, Earned]:
-  """Returns the best passages by what ranks, the features of the search, and what moved them."""
+) -> tuple[list[Hit], Earned, np.ndarray]:
+  """Returns the best passages by what ranks, what moved them, and the features of the search."""
   by_words = ranking_of(snapshot.commit.settings) == "words"
   question_E = None if by_words or snapshot.embed is None else snapshot.embed(question)
   hits, earned = ranked(
@@ -178,7 +173,7 @@ def with_features(
     len(best[0] & best[-1]) / 5,
     *_past(memory, question, snapshot, question_E, leave_out=leave_out),
   ]
-  return hits[:k], np.array(features), earned
+  return hits[:k], earned, np.array(features)
 
 
 def _past(

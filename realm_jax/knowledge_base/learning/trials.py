@@ -6,6 +6,7 @@ strength is scored by nDCG@10 of the documents that were useful.
 
 import numpy as np
 
+from realm_jax.evaluation.ranking_metrics import ndcg
 from realm_jax.knowledge_base.learning import use_memory
 from realm_jax.knowledge_base.learning.past_questions import PastQuestion
 from realm_jax.knowledge_base.learning.use_memory import STRENGTHS, Lift, Memory, Trial
@@ -14,7 +15,6 @@ from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _DEPTH = 10
 _PASSAGES = 3 * _DEPTH  # that are ranked, because several may be of one document
-_DISCOUNTS = 1 / np.log2(np.arange(2, _DEPTH + 2))
 
 
 def test(
@@ -58,15 +58,14 @@ def _gains(
   found = found._replace(rows=found.rows[order], scores=found.scores[order])
   share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in found.rows.tolist()])
   documents_R = [places[i][0] for i in order]
-  ndcg = [
+  values = [
     _ndcg(use_memory.moved(found, strength * share_R, by=by), documents_R, right)
     for strength in ((0, *STRENGTHS) if lifts else (0,) * (len(STRENGTHS) + 1))
   ]
-  return *(round(one - ndcg[0], 4) for one in ndcg[1:]), float(f"{found.spread:.4g}")
+  return *(round(one - values[0], 4) for one in values[1:]), float(f"{found.spread:.4g}")
 
 
 def _ndcg(scores_R: np.ndarray, documents_R: list, right: set) -> float:
   order = [place for place in np.argsort(-scores_R, kind="stable") if scores_R[place] > -np.inf]
   documents = [*dict.fromkeys(documents_R[place] for place in order[:_PASSAGES])][:_DEPTH]
-  is_right = [document in right for document in documents]
-  return float(_DISCOUNTS[: len(is_right)] @ is_right / _DISCOUNTS[: len(right)].sum())
+  return ndcg([document in right for document in documents], len(right), at=_DEPTH)

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from absl import logging
 
-from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
+from realm_jax.foundations import atomic_files, choices, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 _FORMAT = 8
@@ -48,7 +48,7 @@ RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(choices.Checked):
   """How documents become passages and are searched; they never change while there are documents.
 
   Attributes:
@@ -64,7 +64,7 @@ class Settings:
   """
 
   languages: tuple[str, ...] = DETECTED
-  passage_words: int = 100
+  passage_words: choices.Count = 100
   encoder: str = ""
   ranking: Ranking = "fused"
   reader: str = ""
@@ -74,8 +74,7 @@ class Settings:
   memory: bool = True
 
   def __post_init__(self):
-    if self.passage_words < 1:
-      raise ValueError(f"passage_words={self.passage_words}; use at least 1")
+    super().__post_init__()
     for name in {getattr(self, model) for model in _OF_MODELS} - {""}:
       _check_name(name, _MODEL)
 

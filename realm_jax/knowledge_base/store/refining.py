@@ -52,12 +52,12 @@ def refined(
   snapshot: Snapshot,
   query: Query,
   *,
-  rank: Callable[[int], list[Hit]],
-) -> list[Hit]:
-  """Returns the best passages as a query wants them.
+  rank: Callable[[int], tuple[Any, ...]],
+) -> tuple[list[Hit], tuple[Any, ...]]:
+  """Returns the best passages as a query wants them, and the first ranking that they are of.
 
   Args:
-    rank: Returns the best passages, as many as are asked for, best first.
+    rank: Returns a ranking: the best passages, as many as are asked for, best first, and more.
   """
   newer = None if query.newer is None else Newer.of(query.newer)
   if newer is not None:
@@ -65,7 +65,7 @@ def refined(
   reorders = newer is not None or query.rerank is not None
   selects = query.per_document is not None or query.distinct
   depth = max(query.k, CONSIDERED) if reorders or selects else query.k
-  hits = rank(depth)
+  hits, *_ = ranking = rank(depth)
   first = hits[: max(query.k, CONSIDERED)]
   if newer is not None:
     first = _newer_first(first, *newer)
@@ -77,10 +77,10 @@ def refined(
     if not selects or len(kept) >= query.k or len(hits) < depth:
       break
     depth *= _DEEPER
-    hits = rank(depth)
+    hits, *_ = rank(depth)
   if query.around:
     kept = [_with_surroundings(snapshot, hit, query.around) for hit in kept]
-  return kept
+  return kept, ranking
 
 
 def _newer_first(hits: Sequence[Hit], field: str, half_life: float) -> list[Hit]:

@@ -156,7 +156,9 @@ class KnowledgeBase:
     """
     snapshot = self._folder.newest()
     memory = self._folder.memory.newest() if snapshot.commit.settings.memory else Memory()
-    return find(snapshot, query, memory=memory, model=self._folder.answerability(snapshot))
+    return find(snapshot, query, memory=memory, model=self._folder.answerability(snapshot)).of(
+      self.document
+    )
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""

@@ -161,17 +161,21 @@ def _writing(base: KnowledgeBase) -> tuple[Tool, ...]:
 
 def _found(hits: Hits) -> dict[str, Any]:
   known = {} if hits.answerable is None else {"answerable": hits.answerable}
-  return {"passages": [_passage(hit) for hit in hits], **known}
+  known |= {"earned": dataclasses.asdict(hits.earned)} if hits.earned else {}
+  return {"passages": [_passage(hit, explained=hits.earned is not None) for hit in hits], **known}
 
 
-def _passage(hit: Hit) -> dict[str, Any]:
+def _passage(hit: Hit, *, explained: bool) -> dict[str, Any]:
   shown = {
     **dataclasses.asdict(dataclasses.replace(hit, fields=_short_fields(hit.fields))),
     "title": _short(hit.title, _MOST_OF_A_VALUE),
     "heading": _short(hit.heading, _MOST_OF_A_VALUE),
     "text": _short(hit.text),
   }
-  return {name: value for name, value in shown.items() if value not in ("", None, ())}
+  left_out = () if explained else ("words", "encoder", "remembered")
+  return {
+    n: value for n, value in shown.items() if value not in ("", None, ()) and n not in left_out
+  }
 
 
 def _short(text: str, most: int = _MOST_OF_A_TEXT) -> str:

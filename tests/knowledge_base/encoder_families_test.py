@@ -124,7 +124,7 @@ def test_it_is_created_killed_resumed_trained_and_reopened(family, tmp_path, mon
   assert ("trained" in choice.means) == (family == "bert"), "only ours has a tower of questions"
   past = asked[5]["question"]
   hits = base.search(past, k=3)
-  assert hits[0].id == WORDS[5] and hits[0].remembered
+  assert hits[0].id == WORDS[5] and hits[0].useful_for
 
   again = KnowledgeBase(path, encoder=None if family == "bert" else FAMILIES[family](model))
   found = again.search(past, k=3)

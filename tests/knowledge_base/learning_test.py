@@ -197,7 +197,7 @@ def test_where_memory_harms_the_base_does_without_and_says_so(base, tmp_path, mo
   choice = base.train(questions=write(tmp_path / "questions.jsonl", asked))
   assert choice.chosen == "without memory" and not base.commit.settings.memory
   assert len(base.past_questions(count=1000)) == len(asked)
-  assert not base.search(asked[0]["question"])[0].remembered
+  assert not base.search(asked[0]["question"])[0].useful_for
   monkeypatch.undo()
   base.train(questions=tmp_path / "questions.jsonl")
   assert base.past_questions()

@@ -64,7 +64,7 @@ def test_a_useful_passage_rises_by_the_strength_and_says_why(base):
   assert after[("oak", 0)] == pytest.approx(
     before.get(("oak", 0), 0) + use_memory.STRENGTH * far, rel=1e-4
   )
-  assert {hit.id: hit.remembered for hit in hits if hit.remembered} == {"oak": ASKED}
+  assert {hit.id: hit.useful_for for hit in hits if hit.useful_for} == {"oak": ASKED}
   assert f"useful for: {ASKED}" in repr(hits)
   others = [place for place in before if place != ("oak", 0)]
   assert [after[place] for place in others] == [before[place] for place in others]
@@ -79,9 +79,9 @@ def test_a_passage_that_was_not_useful_falls_by_as_much(base):
   place = first.id, first.passage
   after = scores(base, ASKED)
   assert after[place] == pytest.approx(before[place] - use_memory.STRENGTH * far, rel=1e-4)
-  assert base.search(ASKED, k=1)[0] != first and not base.search(ASKED, k=99)[-1].remembered
+  assert base.search(ASKED, k=1)[0] != first and not base.search(ASKED, k=99)[-1].useful_for
   base.feedback(ASKED, useful=first)
-  assert base.search(ASKED, k=1)[0].remembered == ASKED, "what was said last counts"
+  assert base.search(ASKED, k=1)[0].useful_for == ASKED, "what was said last counts"
   base.feedback(ASKED + "?!", not_useful=first)
   assert set(scores(base, ASKED)) == set(before)
 
@@ -135,7 +135,7 @@ def test_similar_questions_move_passages_as_far_as_it_would_have_helped(tmp_path
   question = f"{TOPICS[3]} numberc"
   alike = of_topics(tmp_path / "alike", alike=True)
   hits = alike.search(question, k=3, explain=True)
-  assert hits[0].id == "all ga" and hits[0].remembered
+  assert hits[0].id == "all ga" and hits[0].useful_for
   assert hits.earned.strength in use_memory.STRENGTHS and len(hits.earned.questions) >= 10
   assert TOPICS[3] in hits.earned.questions[0] and "similar questions move" in repr(hits)
   assert alike.search("tall trees", explain=True).earned.strength == 0
@@ -145,7 +145,7 @@ def test_similar_questions_move_passages_as_far_as_it_would_have_helped(tmp_path
 
   unlike = of_topics(tmp_path / "unlike", alike=False)
   assert unlike.search(question, explain=True).earned.strength == 0
-  assert not any(hit.remembered for hit in unlike.search(question, k=60))
+  assert not any(hit.useful_for for hit in unlike.search(question, k=60))
 
 
 def test_fewer_than_ten_trials_move_nothing(words):
@@ -230,10 +230,10 @@ def test_a_passage_with_another_text_is_not_meant(words):
   words.feedback(ASKED, useful="moss")
   before = scores(words, ASKED)
   words.update([{**PLANTS[0], "text": "It is soft. Moss grows in the shade.", "title": ""}])
-  (found,) = {h.passage for h in words.search(ASKED, k=99) if h.remembered}
+  (found,) = {h.passage for h in words.search(ASKED, k=99) if h.useful_for}
   assert words.search(ASKED, k=1)[0].text.startswith("Moss"), "it moved in its document"
   words.update([{**PLANTS[0], "text": "Moss grows where no light is."}])
-  assert not any(hit.remembered for hit in words.search(ASKED, k=99))
+  assert not any(hit.useful_for for hit in words.search(ASKED, k=99))
   words.update([PLANTS[0]])
   assert scores(words, ASKED) == before and found == 1
 
@@ -320,7 +320,7 @@ def test_an_open_knowledge_base_sees_what_another_process_says(words):
   other = KnowledgeBase(words.path)
   before = scores(other, ASKED)
   words.feedback(ASKED, useful="oak")
-  assert other.search(ASKED, k=1)[0].remembered or ("oak", 0) in scores(other, ASKED)
+  assert other.search(ASKED, k=1)[0].useful_for or ("oak", 0) in scores(other, ASKED)
   words.forget(ASKED)
   assert scores(other, ASKED) == before
 

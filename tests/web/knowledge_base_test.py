@@ -447,7 +447,7 @@ def test_feedback_is_for_those_who_know_the_token_and_acts_at_once(base):
   assert kept["useful"] == [["fern", 0]] and kept["not_useful"] == [["a/moss.txt", 0]]
   assert client.get("/api/feedback", headers=BEARER).json() == [kept]
   hits = client.get("/api/search", params={"q": said["question"]}).json()["hits"]
-  assert [(hit["id"], hit["remembered"]) for hit in hits] == [
+  assert [(hit["id"], hit["useful_for"]) for hit in hits] == [
     ("fern", said["question"]),
     ("a/moss.txt", ""),
   ]

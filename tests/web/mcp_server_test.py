@@ -137,7 +137,7 @@ def test_an_assistant_learns_what_was_useful_and_forgets_it(base):
     assert said["question"] == asked["question"]
     found = await call("search", **asked)
     assert ids(found) == [second, first]
-    assert found["passages"][0]["remembered"] == asked["question"]
+    assert found["passages"][0]["useful_for"] == asked["question"]
     assert await call("forget", question=asked["question"]) == {"forgotten": 1}
     assert ids(await call("search", **asked)) == [first, second]
     assert "is remembered; none was" in await call("forget", question=asked["question"])

@@ -130,7 +130,7 @@ def _hit(snapshot: Snapshot, question: str, passage: Passage) -> Hit:
     raise ValueError(f"there is no document {id!r:.60}; nothing was remembered")
   rows = snapshot.rows_of(place)
   if number is None:
-    best, _ = snapshot.best(question, 1, matching=_among(snapshot, rows))
+    best, *_ = snapshot.best(question, 1, matching=_among(snapshot, rows))
     return snapshot.hit(int(best[0]) if len(best) else rows[0])
   if not 0 <= number < len(rows):
     raise ValueError(f"document {id!r:.60} has {len(rows)} passages, not {number}; counted from 0")

@@ -113,22 +113,22 @@ def ranked(
     question_E=question_E,
     also=lifts or None,
   )
-  rows, scores = found.rows, found.scores
+  rows, best = found.rows, found.scores
   if recall and lifts:
     earned = recall.earned(found.spread, by=by)
     lifts = recall.lifts(snapshot, strength=earned.strength)
     share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
-    scores = use_memory.moved(found, share_R, by=by)
-    rows, scores = rows[kept := scores > -np.inf], scores[kept]
-
+    best = use_memory.moved(found, share_R, by=by)
   places = []
-  for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-    place, number = snapshot.place(row)
-    places.append((-score, snapshot.id(place), number, place, row))
-  hits = [
-    snapshot.hit_at(place, number, id, -score, lifts[row].question if row in lifts else "")
-    for score, id, number, place, row in heapq.nsmallest(k, places, key=lambda one: one[:3])
-  ]
+  for at in np.flatnonzero(best > -np.inf).tolist():
+    place, number = snapshot.place(int(rows[at]))
+    places.append((-float(best[at]), snapshot.id(place), number, place, at))
+  hits = []
+  for score, id, number, place, at in heapq.nsmallest(k, places, key=lambda one: one[:3]):
+    own, words, lift = float(found.scores[at]), float(found.of_words[at]), lifts.get(int(rows[at]))
+    why = {"words": words, "encoder": own - words, "remembered": -score - own}
+    why["useful_for"] = lift.question if lift else ""
+    hits.append(snapshot.hit_at(place, number, id, -score, **why))
   return hits, earned
 
 
@@ -157,7 +157,7 @@ def with_features(
   )
   features, best = _shape([hit.score for hit in hits]), []
   for by in ("words",) if question_E is None else ("words", "encoder"):
-    rows, scores = snapshot.best(
+    rows, scores, _ = snapshot.best(
       question, DEPTH, matching=snapshot.matching(where or {}), by=by, question_E=question_E
     )
     order = np.argsort(-scores, kind="stable")[:DEPTH]

@@ -23,7 +23,7 @@ from absl import logging
 from realm_jax.foundations import atomic_files, choices, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
-_FORMAT = 8
+_FORMAT = 9
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model

@@ -2,10 +2,13 @@
 
 import dataclasses
 import html
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.outline import Mark
 from realm_jax.text.terminal import line, plain
 
 if TYPE_CHECKING:
@@ -39,7 +42,10 @@ class Hit:
     page: Where it begins, from 1; None if the document has no pages.
     heading: Of the section that it begins in; "" for none.
     fields: Other fields of the document.
-    remembered: A past question like this one that it was useful for; "" if there is none.
+    words: The share of its score that its words have.
+    encoder: The share that its embedding has.
+    remembered: The share that past questions have.
+    useful_for: A past question like this one that it was useful for; "" if there is none.
     same: Other documents that have nearly the same passage, where only one is asked for.
     around: The passage with those before and after it, where they are asked for.
   """
@@ -54,9 +60,44 @@ class Hit:
   page: int | None = None
   heading: str = ""
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-  remembered: str = ""
+  words: float = 0.0
+  encoder: float = 0.0
+  remembered: float = 0.0
+  useful_for: str = ""
   same: tuple[str, ...] = ()
   around: str = ""
+
+  @property
+  def reordered(self) -> float:
+    """The share of its score that its age or a reranker has; all shares add up to the score."""
+    return self.score - self.words - self.encoder - self.remembered
+
+  @property
+  def shares(self) -> str:
+    """The shares of its score, in words."""
+    shares = {"words": self.words, "encoder": self.encoder, "past questions": self.remembered}
+    shares |= {"order": self.reordered}
+    return " + ".join(f"{name} {share:.3f}" for name, share in shares.items() if abs(share) > 1e-6)
+
+  def document(self) -> Document:
+    """Returns its document.
+
+    Raises:
+      ValueError: If that was deleted or changed meanwhile, or no search has made the hit.
+    """
+    read = getattr(self, "_read", None)
+    found = read and read(self.id)
+    if not found or found.text[self.start : self.end] != self.text:
+      raise ValueError(f"{self.id!r:.60} has changed since it was found; search again")
+    return found
+
+  def section(self) -> str:
+    """Returns the text under its heading, this included: up to the next heading of any level."""
+    document = self.document()
+    marks = itertools.pairwise([Mark(0, 0, ""), *document.outline])
+    starts = [mark.start for before, mark in marks if mark.heading != before.heading]
+    first = max((start for start in starts if start <= self.start), default=0)
+    return document.text[first : min((s for s in starts if s > self.start), default=None)].strip()
 
   @property
   def location(self) -> str:
@@ -109,6 +150,12 @@ class Hits(Sequence[Hit]):
   def __repr__(self) -> str:
     return self.shown(lambda word: word)
 
+  def of(self, read: Callable[[str], Document | None]) -> "Hits":
+    """Returns these hits, whose documents `read` returns by their ids."""
+    for hit in self.found:
+      object.__setattr__(hit, "_read", read)  # no field, because it is no part of what was found
+    return self
+
   def shown(self, mark: Callable[[str], str]) -> str:
     """Returns the hits as lines of text, with `mark` applied to the words of the question."""
     lines = [each for hit in self.found for each in self._lines(hit, mark)] or ["(nothing found)"]
@@ -129,8 +176,10 @@ class Hits(Sequence[Hit]):
       yield f"         {self._marked(part, mark, str)}"
     if hit.same:
       yield line(f"         (nearly the same: {', '.join(hit.same)})")
-    if hit.remembered:
-      yield f"         (useful for: {textwrap.shorten(plain(hit.remembered), _WIDTH)})"
+    if hit.useful_for:
+      yield f"         (useful for: {textwrap.shorten(plain(hit.useful_for), _WIDTH)})"
+    if self.earned is not None:
+      yield f"         ({hit.shares})"
 
   def _marked(self, text: str, mark: Callable[[str], str], other: Callable[[str], str]) -> str:
     pieces, last = [], 0

@@ -11,7 +11,8 @@ import numpy as np
 from absl import logging
 
 from realm_jax.corpus.documents import Document
-from realm_jax.foundations import array_shapes, json_fields
+from realm_jax.corpus.outline import Mark
+from realm_jax.foundations import array_shapes, json_fields, text_files
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
@@ -34,6 +35,7 @@ class Segment:
     recognized: What documents alone tell of their languages.
     recognized_D: The place of each document in `recognized`. The language that its terms are of
       depends on the others as well.
+    outlines: Those of the documents, as JSON; "" for none.
     first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
     texts: The passages.
     gaps: What stands before each in the text of its document, after the one before.
@@ -54,6 +56,7 @@ class Segment:
   fields: Fields
   recognized: tuple[Recognized, ...]
   recognized_D: np.ndarray
+  outlines: Strings
   first_passages: np.ndarray
   texts: Strings
   gaps: Strings
@@ -105,6 +108,7 @@ class Segment:
       fields=Fields.of([document.fields for document in documents]),
       recognized=recognized,
       recognized_D=np.array([*map(recognized.index, found)], np.uint16),
+      outlines=Strings.of(json.dumps(d.outline) if d.outline else "" for d in documents),
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
       gaps=Strings.of(part.gap for part in parts),
@@ -134,27 +138,25 @@ class Segment:
       embeddings_NxE = np.concatenate(parts)
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
     recognized = tuple(sorted({one for segment in segments for one in segment.recognized}))
+    new = (np.array([*map(recognized.index, s.recognized)], np.uint16) for s in segments)
+    numbers = [*zip(new, pairs, strict=True)]
     files, files_D = renumbered([(s.files, s.files_D[mask]) for s, mask in pairs])
     rows = [*zip(segments, of_passages, strict=True)]
     headings, headings_N = renumbered([(s.headings, s.headings_N[mask]) for s, mask in rows])
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
       titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
+      outlines=Strings.join([s.outlines.kept(mask) for s, mask in pairs]),
+      texts=Strings.join([s.texts.kept(mask) for s, mask in rows]),
+      gaps=Strings.join([s.gaps.kept(mask) for s, mask in rows]),
       hashes=np.concatenate([s.hashes[mask] for s, mask in pairs]),
       digests=np.concatenate([s.digests[mask] for s, mask in pairs]),
       files=files,
       files_D=files_D,
       fields=Fields.join([s.fields.kept(mask) for s, mask in pairs]),
       recognized=recognized,
-      recognized_D=np.concatenate(
-        [
-          np.array([*map(recognized.index, s.recognized)], np.uint16)[s.recognized_D[mask]]
-          for s, mask in pairs
-        ]
-      ),
+      recognized_D=np.concatenate([n[s.recognized_D[mask]] for n, (s, mask) in numbers]),
       first_passages=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
-      texts=Strings.join([s.texts.kept(mask) for s, mask in rows]),
-      gaps=Strings.join([s.gaps.kept(mask) for s, mask in rows]),
       pages_N=np.concatenate([s.pages_N[mask] for s, mask in rows]),
       headings=headings,
       headings_N=headings_N,
@@ -244,6 +246,14 @@ class Segment:
     texts = map(self.texts.__getitem__, range(rows.start, rows.stop))
     titles = self._titles(document)
     return dict(zip(zip(titles, texts, strict=True), self.embeddings(rows), strict=True))
+
+  def outline(self, document: int) -> tuple[Mark, ...]:
+    """Returns where the pages and sections of a document begin."""
+    try:
+      content = text_files.parse_json(self.outlines[document] or "[]")
+      return json_fields.restored(tuple[Mark, ...], content)
+    except json_fields.WRONG as error:
+      raise ValueError(f"the outline of {self.ids[document]!r:.60} is damaged: {error}") from error
 
   def _titles(self, document: int | None = None) -> Iterator[str]:
     """Yields what is searched with the texts of passages, of one document or all."""
@@ -364,9 +374,7 @@ class Segment:
     elif "embeddings" in arrays:
       array_shapes.check(arrays, {"embeddings": "f4 N E"}, **number)
 
-    def strings(name: str) -> Strings:
-      return Strings(arrays[f"{name}.content"], arrays[f"{name}.ends"])
-
+    of_strings = {n: Strings(arrays[f"{n}.content"], arrays[f"{n}.ends"]) for n in _OF_STRINGS}
     languages, is_old = parse_tags(metadata.languages), metadata.terms != postings.FORMAT
     if is_old:
       of_texts = Postings.build((), languages=languages)
@@ -374,20 +382,15 @@ class Segment:
       of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
       of_texts = Postings(languages=languages, **of_postings)
     segment = cls(
-      ids=strings("ids"),
-      titles=strings("titles"),
+      **of_strings,
       hashes=arrays["hashes"],
       digests=arrays["digests"],
-      files=strings("files"),
       files_D=arrays["files"],
       fields=Fields(metadata.values, *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
       recognized=metadata.recognized,
       recognized_D=arrays["recognized"],
       first_passages=arrays["first_passages"],
-      texts=strings("texts"),
-      gaps=strings("gaps"),
       pages_N=arrays["pages"],
-      headings=strings("headings"),
       headings_N=arrays["headings"],
       postings=of_texts,
       reanalyzed=is_old,
@@ -427,7 +430,8 @@ class _Metadata:
 # Of what documents alone tell of their languages, and their bytes.
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
-_OF_STRINGS = ("ids", "titles", "texts", "gaps", "headings", "files")
+_OF_STRINGS = {"ids": "D", "titles": "D", "outlines": "D", "texts": "N", "gaps": "N"}
+_OF_STRINGS |= {"headings": "H", "files": "F"}
 _OF_FIELDS = ("ends", "names", "codes")
 _OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
 _OF_MOMENTS = ("sum_E", "products_ExE")
@@ -440,12 +444,7 @@ _SHAPES = {  # of the arrays of D documents in N passages
   "pages": "i4 N",
   "headings": "i4 N",
   **{f"{name}.content": f"u1 {name}" for name in _OF_STRINGS},
-  "ids.ends": "i8 D+1",
-  "titles.ends": "i8 D+1",
-  "texts.ends": "i8 N+1",
-  "gaps.ends": "i8 N+1",
-  "headings.ends": "i8 H+1",
-  "files.ends": "i8 F+1",
+  **{f"{name}.ends": f"i8 {number}+1" for name, number in _OF_STRINGS.items()},
   "fields.ends": "i8 D+1",
   "fields.names": "i4 P",
   "fields.codes": "i4 P",

@@ -36,11 +36,20 @@ class Place:
   row: int
 
 
-class Scored(NamedTuple):
-  """Passages and their scores; the spread is the distance of the best one from the mean."""
+class Ranked(NamedTuple):
+  """Passages and their scores, of which words have a share and the encoder has the rest."""
 
   rows: np.ndarray
   scores: np.ndarray
+  of_words: np.ndarray
+
+
+class Scored(NamedTuple):
+  """The same, and the distance of the best score from the mean."""
+
+  rows: np.ndarray
+  scores: np.ndarray
+  of_words: np.ndarray
   spread: float
 
 
@@ -143,6 +152,7 @@ class Snapshot:
       title=segment.titles[row],
       text="".join(texts)[:characters],
       fields=segment.fields.row(row),
+      outline=segment.outline(row) if characters is None else (),
     )
 
   def examples(self, count: int) -> list[str]:
@@ -240,7 +250,7 @@ class Snapshot:
     moved = np.array(sorted(also or ()), np.intp)
     if matching is not None:
       moved = moved[matching(moved)]
-    rows, scores = self.best(
+    found = self.best(
       question,
       k + len(moved),
       matching=matching,
@@ -252,7 +262,7 @@ class Snapshot:
     mean = 0.0
     if by == "encoder" and question_E is not None and also is not None:
       mean = float(self._mean_E @ self.adapted(question_E))
-    return Scored(rows, scores, spread=float(scores.max(initial=mean)) - mean or 1.0)
+    return Scored(*found, spread=float(found.scores.max(initial=mean)) - mean or 1.0)
 
   def check_values(self) -> None:
     """Checks what is not when segments are opened, because there is too much of it.
@@ -268,8 +278,8 @@ class Snapshot:
           f"segment {entry.name} is damaged: {error}; restore the folder from a backup"
         ) from error
 
-  def best(self, question: str, k: int, **conditions: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of the best k passages and of those that score as the k-th, with scores."""
+  def best(self, question: str, k: int, **conditions: Any) -> Ranked:
+    """Returns the best k passages and those that score as the k-th."""
     try:
       return self._best(question, k, **conditions)
     except (IndexError, FloatingPointError):
@@ -286,7 +296,7 @@ class Snapshot:
     exact: bool = False,
     question_E: np.ndarray | None = None,
     also: np.ndarray = np.zeros(0, np.intp),
-  ) -> tuple[np.ndarray, np.ndarray]:
+  ) -> Ranked:
     """See `best`.
 
     Args:
@@ -294,10 +304,11 @@ class Snapshot:
       also: Other rows, ascending, that are live and match.
     """
     if not self.segments:
-      return np.zeros(0, np.intp), np.zeros(0, np.float32)
+      return Ranked(np.zeros(0, np.intp), np.zeros(0, np.float32), np.zeros(0, np.float32))
     by = by or self.commit.settings.ranking
     if self.embed is None or by == "words":
-      return self._bm25.best(question, k, matching=matching, also=also)
+      rows, scores = self._bm25.best(question, k, matching=matching, also=also)
+      return Ranked(rows, scores, scores)
     question_E = self.adapted(self.embed(question) if question_E is None else question_E)
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
@@ -325,16 +336,19 @@ class Snapshot:
     if matching is not None:
       found[found] = matching(rows[found])
     rows, scores = _joined([(rows[found], scores[found]), *near])
+    of_both = np.zeros(len(rows))
     if by == "fused":
-      spreads = spread, of_words._replace(count=spread.count)
+      of_words = of_words._replace(count=spread.count)
+      of_both = (1 - fusion.DENSE_WEIGHT) * of_words.standardize(words_N[rows])
       # Rounded, so that ties do not depend on the order in which terms were added.
-      scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
+      scores = fusion.DENSE_WEIGHT * spread.standardize(scores) + of_both
+      scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
       raise FloatingPointError("scores have NaN or infinity")
     best = _best_rows(scores, k)
     if len(also):
       best = np.union1d(best, np.flatnonzero(np.isin(rows, also)))
-    return rows[best], scores[best]
+    return Ranked(rows[best], scores[best], of_both[best])
 
   @functools.cached_property
   def _moments(self) -> list[Moments | None]:
@@ -360,7 +374,7 @@ class Snapshot:
     place, number = self.place(passage)
     return self.hit_at(place, number, self.id(place), score)
 
-  def hit_at(self, place: Place, number: int, id: str, score: float, remembered: str = "") -> Hit:
+  def hit_at(self, place: Place, number: int, id: str, score: float, **why: Any) -> Hit:
     """Returns a passage by its document and its number there."""
     segment = self.segments[place.segment]
     row = int(segment.first_passages[place.row]) + number
@@ -376,7 +390,7 @@ class Snapshot:
       page=int(segment.pages_N[row]) or None,
       heading=segment.headings[segment.headings_N[row]],
       fields=segment.fields.row(place.row),
-      remembered=remembered,
+      **why,
     )
 
   def id(self, place: Place) -> str:

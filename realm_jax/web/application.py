@@ -12,7 +12,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any
 
 import anyio
@@ -30,15 +30,17 @@ from starlette.exceptions import HTTPException
 
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
+from realm_jax.foundations import text_files
 from realm_jax.knowledge_base.generation import GeneratorError
 from realm_jax.text.terminal import direction
 from realm_jax.text.wordpieces import MASK
-from realm_jax.web.listening import LimitSettings
+from realm_jax.web.listening import SLOWEST, LimitSettings
 
 MAX_TEXT = 2000
 _COOKIE = "realm_editor"
 _MIN_TOKEN = 16
 _MAX_DISCARDED_BYTES = 32 * 2**20
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (
   (
@@ -145,6 +147,14 @@ def route_class(turns: Callable[[str, set[str]], Turns]) -> type[APIRoute]:
         endpoint = turns(path, {*(settings.get("methods") or ())}).taken_by(endpoint)
       super().__init__(path, endpoint, **settings)
 
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+      handle = super().get_route_handler()
+
+      async def handle_json_of_ours(request: Request) -> Response:
+        return await handle(_Request(request.scope, request.receive))
+
+      return handle_json_of_ours
+
   return Route
 
 
@@ -163,7 +173,13 @@ def new_app(
     reason: What clients are told of an error.
     body_bytes: Maximum size of the body of a request, if it is not that of all.
   """
-  app = fastapi.FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
+  app = fastapi.FastAPI(
+    title=title,
+    version=__version__,
+    docs_url=None,
+    redoc_url=None,
+    redirect_slashes=False,  # to http://, also from https:// before a proxy
+  )
   app.add_middleware(
     TrustedHostMiddleware, allowed_hosts=list(limits.hosts) or ["*"], www_redirect=False
   )
@@ -230,6 +246,16 @@ async def _refuse(request: Request, error: Exception, *, reason: Callable) -> Re
   return JSONResponse({"detail": refusal.detail}, refusal.status, refusal.headers)
 
 
+class _Request(Request):
+  """A request whose JSON has each name once, and a line for what is wrong with it."""
+
+  async def json(self) -> Any:
+    try:
+      return text_files.parse_json(await self.body())
+    except ValueError as error:
+      raise HTTPException(422, f"the body is no JSON: {error}") from error
+
+
 class Drained:
   """ASGI middleware that reads the rest of a body, and discards it, before a response begins.
 
@@ -270,14 +296,23 @@ class _Guard:
   async def __call__(self, scope, receive, send):
     if scope["type"] != "http":
       return await self._app(scope, receive, send)
-    size, most = 0, self._body_bytes(Request(scope))
+    size, more, most = 0, True, self._body_bytes(Request(scope))
     if is_head := scope["method"] == "HEAD":
       scope = {**scope, "method": "GET"}
 
     async def receive_limited():
-      nonlocal size
-      message = await receive()
-      size += len(message.get("body", b""))
+      nonlocal size, more
+      try:
+        message = await asyncio.wait_for(receive(), SLOWEST if more else None)
+      except TimeoutError:
+        late = f"nothing of the body came in {SLOWEST} s"
+        raise HTTPException(408, late, {"connection": "close"}) from None
+      except asyncio.CancelledError:
+        if not more:
+          raise
+        stopping = "the server is stopping; try again"
+        raise HTTPException(503, stopping, {"connection": "close"}) from None
+      size, more = size + len(message.get("body", b"")), message.get("more_body", False)
       if size > most:
         raise HTTPException(413, f"the body has more than {most:,} bytes")
       return message
@@ -290,8 +325,10 @@ class _Guard:
       await send(message)
 
     request, app = Request(scope), self._app
-    host, origin = request.headers.get("host"), request.headers.get("origin", "")
-    if origin and request.method not in _SAFE_METHODS and origin.partition("://")[2] != host:
+    origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
+    scheme, _, site = origin.lower().partition("://")
+    own = {host.lower(), host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ""))}
+    if origin and request.method not in _SAFE_METHODS and not (site and site in own):
       app = JSONResponse({"detail": f"requests from pages of {origin} are refused"}, 403)
     await app(scope, receive_limited, send_isolated)
 

@@ -1,5 +1,6 @@
 """Serves an application at a port of this machine until told to stop."""
 
+import asyncio
 import contextlib
 import dataclasses
 import ipaddress
@@ -13,6 +14,7 @@ from absl import logging
 from realm_jax.foundations import choices, extras
 
 _STOPPING = 25  # seconds for requests in flight; what starts containers gives them 30
+SLOWEST = 30  # seconds in which a client has to send a request, or something more of its body
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,9 +57,10 @@ class Listener:
 
     config = uvicorn.Config(
       app,
+      http=_protocol(),
       log_level="warning",
       server_header=False,
-      timeout_keep_alive=30,
+      timeout_keep_alive=SLOWEST,
       timeout_graceful_shutdown=_STOPPING,
     )
     server = uvicorn.Server(config)
@@ -76,6 +79,41 @@ class Listener:
     finally:
       for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def _protocol() -> type[asyncio.Protocol]:
+  """Returns the library's protocol with a limit on the time that a client takes for a request.
+
+  The library's own ends with the first byte.
+  """
+  from uvicorn.protocols.http.h11_impl import H11Protocol
+
+  class Protocol(H11Protocol):
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport):
+      super().connection_made(transport)
+      self._wait()
+
+    def on_response_complete(self):
+      self._wait()
+      super().on_response_complete()  # and begins the next one if it came already
+
+    def connection_lost(self, exc):
+      super().connection_lost(exc)
+      if self._waiting:
+        self._waiting.cancel()
+
+    def _wait(self):
+      if self._waiting:
+        self._waiting.cancel()
+      self._waiting = self.loop.call_later(SLOWEST, self._close_without_another_than, self.cycle)
+
+    def _close_without_another_than(self, cycle):
+      if self.cycle is cycle:
+        self.transport.close()
+
+  return Protocol
 
 
 @contextlib.contextmanager

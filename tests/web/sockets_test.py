@@ -1,0 +1,186 @@
+"""What clients send a served knowledge base byte by byte: late, cut short, at random, at once."""
+
+import contextlib
+import json
+import queue
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.web import application, listening
+from realm_jax.web.knowledge_base import make_app
+from realm_jax.web.listening import LimitSettings
+
+TOKEN = "a token that nobody guesses"
+WORDS = "moss fern alga lichen sedge heath shade wet old tree".split()
+
+
+@pytest.fixture
+def base(tmp_path):
+  draw = random.Random(0)
+  texts = [" ".join(draw.choices(WORDS, k=20)) for _ in range(30)]
+  return KnowledgeBase.create(
+    tmp_path / "kb",
+    [{"id": f"d{n}", "text": text, "n": n % 5} for n, text in enumerate(texts)],
+    language="en",
+  )
+
+
+@pytest.fixture
+def address(base):
+  """Serves in a thread until the process ends."""
+  return served(base)
+
+
+def served(base):
+  told = queue.SimpleQueue()
+
+  def serve():
+    with listening.listening("127.0.0.1", 0) as listener:
+      told.put(listener._socket.getsockname())
+      listener.serve(make_app(base, edit_token=TOKEN, limits=LimitSettings(hosts=())))
+
+  threading.Thread(target=serve, daemon=True).start()
+  address = told.get(timeout=30)
+  deadline = time.monotonic() + 30
+  while True:
+    try:
+      socket.create_connection(address, 1).close()
+      return address
+    except OSError:
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+
+
+def head(method, path, *lines):
+  return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+def post(path, size, *lines):
+  own = (f"Authorization: Bearer {TOKEN}", f"Content-Length: {size}")
+  return head("POST", path, *own, "Content-Type: application/json", *lines)
+
+
+def received(connection):
+  parts = []
+  with contextlib.suppress(ConnectionError):
+    while part := connection.recv(65536):
+      parts.append(part)
+  return b"".join(parts)
+
+
+def exchange(address, content, *, timeout=20):
+  with socket.create_connection(address, timeout) as connection:
+    with contextlib.suppress(ConnectionError):
+      connection.sendall(content)
+    return received(connection)
+
+
+def status_of(response):
+  return int(response.split(None, 2)[1])
+
+
+def body_of(response):
+  return json.loads(response.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.parametrize(
+  "begun",
+  [b"", b"G", b"GET / HTTP/1.1\r\n", head("GET", "/health") + b"GET / HT", head("GET", "/health")],
+  ids=["nothing", "a letter", "a line", "a second request", "one request"],
+)
+def test_a_connection_without_a_whole_request_is_closed(base, monkeypatch, begun):
+  monkeypatch.setattr(listening, "SLOWEST", 1)
+  address = served(base)
+  with socket.create_connection(address, 20) as connection:
+    started = time.monotonic()
+    connection.sendall(begun)
+    with contextlib.suppress(OSError):
+      while b"Host" not in begun and time.monotonic() - started < 10:
+        connection.sendall(b"x")  # which does not buy more time
+        time.sleep(0.1)
+    received(connection)
+    assert time.monotonic() - started < 9
+  assert status_of(exchange(address, head("GET", "/health", "Connection: close"))) == 200
+
+
+def test_a_body_that_stops_coming_is_refused(base, monkeypatch):
+  monkeypatch.setattr(application, "SLOWEST", 1)
+  response = exchange(served(base), post("/api/documents", 100) + b'{"documents"')
+  assert status_of(response) == 408 and "nothing of the body" in body_of(response)["detail"]
+
+
+def test_a_server_that_stops_tells_clients_that_are_sending(base):
+  program = (
+    "import sys, realm_jax, realm_jax.web.listening as listening; listening._STOPPING = 1;"
+    f"realm_jax.serve(sys.argv[1], port=0, edit_token={TOKEN!r})"
+  )
+  pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+  with subprocess.Popen([sys.executable, "-c", program, base.path], **pipes) as server:
+    try:
+      host, port = server.stdout.readline().strip().removeprefix("http://").split(":")
+      with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(
+          post("/api/documents", 100, f"Host: {host}").replace(b"Host: localhost\r\n", b"", 1)
+          + b"{"
+        )
+        time.sleep(0.5)
+        server.send_signal(signal.SIGTERM)
+        response = received(connection)
+      assert status_of(response) == 503 and "stopping" in body_of(response)["detail"]
+      assert server.wait(20) == 0 and "Traceback" not in server.stderr.read()
+    finally:
+      server.kill()
+
+
+def test_no_redirect_leads_from_https_to_http(address):
+  for path in ("/documents/", "/api/search/?q=moss", "/api/documents/"):
+    assert status_of(exchange(address, head("GET", path, "Connection: close"))) == 404
+
+
+@pytest.mark.parametrize(
+  "origin, host, status",
+  [
+    ("http://kb.example", "kb.example", 200),
+    ("https://kb.example", "kb.example", 200),
+    ("https://kb.example", "kb.example:443", 200),
+    ("http://kb.example", "KB.example:80", 200),
+    ("https://kb.example:8443", "kb.example:8443", 200),
+    ("http://kb.example", "kb.example:443", 403),
+    ("https://kb.example:8443", "kb.example", 403),
+    ("https://kb.example.evil", "kb.example", 403),
+    ("https://evil", "kb.example:443", 403),
+    ("null", "null.example", 403),
+    ("null", "", 403),
+  ],
+)
+def test_forms_come_from_pages_of_the_host_whatever_its_default_port(address, origin, host, status):
+  content = b'{"documents": [{"id": "new", "text": "x"}], "replace": true}'
+  lines = (f"Origin: {origin}", "Connection: close")
+  request = post("/api/documents", len(content), *lines).replace(b"localhost", host.encode(), 1)
+  assert status_of(exchange(address, request + content)) == status
+
+
+@pytest.mark.parametrize(
+  "content, reason",
+  [
+    ('{"documents": [{"id": "a", "id": "b", "text": "x"}]}', "'id' twice"),
+    ('{"documents": [{"id": "a", "text": "x", "n": %s}]}' % ("9" * 5000), "4,300 digits"),
+    ("[" * 50_000, "nested too deep"),
+    ("{", "no JSON"),
+    ('{"documents": [{"id": "a", "text": "\xff"}]}'.encode("latin-1"), "no JSON"),
+  ],
+)
+def test_what_is_wrong_with_json_is_told(address, content, reason):
+  content = content if isinstance(content, bytes) else content.encode()
+  response = exchange(address, post("/api/documents", len(content), "Connection: close") + content)
+  assert status_of(response) == 422 and reason in body_of(response)["detail"]

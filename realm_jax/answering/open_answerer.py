@@ -8,13 +8,9 @@ import numpy as np
 
 from realm_jax.answering.answerer import Answerer, EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
-from realm_jax.answering.question_answerer import (
-  AnswerText,
-  QuestionAnswerer,
-  QuestionModel,
-  QuestionSearch,
-)
+from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionSearch
 from realm_jax.answering.reading import Reading, read
+from realm_jax.answering.span_reader import AnswerText, QuestionModel
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.opening import Opened, Sources, open_sources, published_generations
 from realm_jax.checkpoints.saved_models import ModelDescription

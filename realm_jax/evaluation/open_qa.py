@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from realm_jax.answering.question_answerer import QuestionAnswers, SpanAnswer
+from realm_jax.answering.span_reader import QuestionAnswers, SpanAnswer
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import answers
 from realm_jax.data.questions import Question, is_missing

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from realm_jax.answering.open_answerer import question_answerer, question_search
-from realm_jax.answering.question_answerer import AnswerText
+from realm_jax.answering.span_reader import AnswerText
 from realm_jax.checkpoints.opening import Opened, Sources, open_corpus, open_sources
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.result_card import Evaluated

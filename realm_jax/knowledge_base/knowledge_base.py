@@ -186,9 +186,10 @@ class KnowledgeBase:
     from realm_jax.knowledge_base.encoders.models import open_reader  # late, because it imports JAX
 
     reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
-    hits = self.search(**{**vars(query), "k": reader.num_read})
-    span = reader.answer(query.question, hits) if hits else None
-    return Answer.of_span(query.question, hits, span)
+    hits = self.search(**{**vars(query), "k": reader.model.beam.num_read})
+    passages = [(hit.title, hit.text) for hit in hits]
+    answers = reader.read_passages(query.question, passages).answers if hits else ()
+    return Answer.of_span(query.question, hits, next(iter(answers), None))
 
   def add_reader(self, path: str | os.PathLike) -> None:
     """Copies what answers questions into the knowledge base, in place of what did so before.

@@ -126,37 +126,67 @@ class QuestionRetriever(PassageFinder):
   def gather(self, questions: Questions, ids_BxR: np.ndarray) -> RetrievedQuestions:
     """Gathers the embeddings to score and the passages to read of each beam."""
     config = self.config
+    unlabelled = to_read(
+      questions,
+      ids_BxR,
+      self._embeddings_NxE[np.maximum(ids_BxR, 0)],
+      store=self.store,
+      config=config,
+      max_span_width=self.max_span_width,
+    )
     read_BxK = ids_BxR[:, : config.num_read]
-    joint = joint_tokens(self.store, questions.query, read_BxK, length=config.joint_length)
-    passage = None
     if self.fresh_passage_length is not None:
       passage = passage_tokens(self.store, read_BxK, length=self.fresh_passage_length)
-    has_answer_BxR = np.zeros(ids_BxR.shape, bool)
-    if self.matcher is not None:
-      has_answer_BxR = self.matcher.contains(questions.index_B, ids_BxR)
-      has_answer_BxR &= questions.weights_B[:, None] > 0
-    return RetrievedQuestions(
-      query=questions.query,
-      weights_B=questions.weights_B,
-      question_index_B=questions.index_B,
-      passage_ids_BxR=ids_BxR,
-      embeddings_BxRxE=self._embeddings_NxE[np.maximum(ids_BxR, 0)],
-      has_answer_BxR=has_answer_BxR,
-      joint=joint,
-      gold_BxKxTxW=self._gold(questions, read_BxK, joint),
-      passage=passage,
+      unlabelled = dataclasses.replace(unlabelled, passage=passage)
+    if self.matcher is None:
+      return unlabelled
+    has_answer_BxR = self.matcher.contains(questions.index_B, ids_BxR)
+    return dataclasses.replace(
+      unlabelled,
+      has_answer_BxR=has_answer_BxR & (questions.weights_B[:, None] > 0),
+      gold_BxKxTxW=self._gold(self.matcher, questions, read_BxK, unlabelled),
     )
 
-  def _gold(self, questions: Questions, read_BxK: np.ndarray, joint: Tokens) -> np.ndarray:
-    num_widths = min(self.max_span_width, joint.shape[-1])
-    gold_BxKxTxW = np.zeros((*joint.shape, num_widths), bool)
-    if self.matcher is None:
-      return gold_BxKxTxW
+  def _gold(
+    self,
+    matcher: Matcher,
+    questions: Questions,
+    read_BxK: np.ndarray,
+    unlabelled: RetrievedQuestions,
+  ) -> np.ndarray:
+    joint, gold_BxKxTxW = unlabelled.joint, unlabelled.gold_BxKxTxW.copy()
     firsts_B = questions.query.mask.sum(axis=-1)  # of the body's wordpieces
     lasts_BxK = joint.mask.sum(axis=-1) - 2  # before the final [SEP]
     for b, k in zip(*np.nonzero((read_BxK >= 0) & (questions.weights_B[:, None] > 0)), strict=True):
-      spans = self.matcher.spans(int(questions.index_B[b]), int(read_BxK[b, k])) + firsts_B[b]
+      spans = matcher.spans(int(questions.index_B[b]), int(read_BxK[b, k])) + firsts_B[b]
       widths = spans[:, 1] - spans[:, 0]
-      kept = (widths < num_widths) & (spans[:, 1] <= lasts_BxK[b, k])
+      kept = (widths < gold_BxKxTxW.shape[-1]) & (spans[:, 1] <= lasts_BxK[b, k])
       gold_BxKxTxW[b, k, spans[kept, 0], widths[kept]] = True
     return gold_BxKxTxW
+
+
+def to_read(
+  questions: Questions,
+  ids_BxR: np.ndarray,
+  embeddings_BxRxE: np.ndarray,
+  *,
+  store: Passages,
+  config: BeamConfig,
+  max_span_width: int,
+) -> RetrievedQuestions:
+  """Returns questions with their beams, without labels; the reader reads the first of each."""
+  joint = joint_tokens(
+    store, questions.query, ids_BxR[:, : config.num_read], length=config.joint_length
+  )
+  num_widths = min(max_span_width, joint.shape[-1])
+  return RetrievedQuestions(
+    query=questions.query,
+    weights_B=questions.weights_B,
+    question_index_B=questions.index_B,
+    passage_ids_BxR=ids_BxR,
+    embeddings_BxRxE=embeddings_BxRxE,
+    has_answer_BxR=np.zeros(ids_BxR.shape, bool),
+    joint=joint,
+    gold_BxKxTxW=np.zeros((*joint.shape, num_widths), bool),
+    passage=None,
+  )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from realm_jax.answering.answerer import EditableCorpus
-from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
+from realm_jax.answering.question_answerer import QuestionAnswerer
+from realm_jax.answering.span_reader import QuestionModel
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import answers_digest, read_questions, sampled, texts_digest

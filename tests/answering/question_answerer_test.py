@@ -1,8 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 from realm_jax.answering.answerer import EditableCorpus
-from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
+from realm_jax.answering.question_answerer import QuestionAnswerer
+from realm_jax.answering.span_reader import QuestionModel
 from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.bm25 import Bm25Retriever
@@ -89,6 +92,20 @@ def test_answers_are_sliced_from_the_raw_text(make_answerer):
   assert sum(found.retrieval_probabilities) == pytest.approx(1)
   first, *others = (answer.probability for answer in found.answers)
   assert all(first > other for other in others)
+
+
+def test_given_passages_are_read_without_an_index(make_answerer):
+  reader = dataclasses.replace(
+    make_answerer(spans_of((0, 1, 4))).reader,
+    embed_passage=lambda tokens: tokens.mask.sum(-1, keepdims=True).astype(np.float32),
+  )
+  found = reader.read_passages("who", [("", TEXTS[1]), ("long", TEXTS[0])])
+  assert found.passage_ids == (1, 0) and found.titles == ("long", "")
+  assert [(answer.text, answer.passage_id) for answer in found.answers] == [("U.S.", 1)]
+  (alone,) = reader.read_passages("who", [("", TEXTS[0])]).answers
+  assert (alone.text, alone.passage_id, alone.retrieval_probability) == ("U.S.", 0, 1.0)
+  with pytest.raises(ValueError, match="have no embeddings"):
+    dataclasses.replace(reader, embed_passage=None).read_passages("who", [("", TEXTS[0])])
 
 
 def test_spaced_text_is_that_of_the_released_code(make_answerer):

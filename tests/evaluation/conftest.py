@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.answering.question_answerer import QuestionAnswers, SpanAnswer
+from realm_jax.answering.span_reader import QuestionAnswers, SpanAnswer
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import SearchResults

@@ -12,7 +12,8 @@ import pytest
 from realm_jax.answering import reading
 from realm_jax.answering.answerer import EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
-from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
+from realm_jax.answering.question_answerer import QuestionAnswerer
+from realm_jax.answering.span_reader import QuestionModel
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration

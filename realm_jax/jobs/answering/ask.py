@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from realm_jax.answering.explanation import AnswerOption, Evidence, Explanation
 from realm_jax.answering.open_answerer import open_answerer, question_answerer
-from realm_jax.answering.question_answerer import QuestionAnswers
+from realm_jax.answering.span_reader import QuestionAnswers
 from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.data.questions import read_questions
 from realm_jax.foundations import atomic_files, choices, progress

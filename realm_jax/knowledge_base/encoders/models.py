@@ -22,25 +22,21 @@ from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.foundations import hub, json_fields, object_store, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.knowledge_base.encoders.together import Together
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.commits import CHECKPOINTS, VOCABULARY
-from realm_jax.knowledge_base.store.hits import Hit
 from realm_jax.models.encoder import (
   EncoderConfig,
   passage_encoder_program,
   query_encoder_program,
 )
 from realm_jax.models.uniform_encoder import UniformEncoderConfig
-from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text import tokenization, wordpieces
 
 if TYPE_CHECKING:
-  from realm_jax.answering.question_answerer import SpanAnswer
+  from realm_jax.answering.span_reader import SpanReader
 
 _KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
 # Wordpieces that a model reads, unless it says it.
@@ -114,57 +110,28 @@ class Encoder:
     return jax.tree.map(lambda leaf: leaf[:, :length], batch.query)
 
 
-class Reader:
-  """The span reader in a folder of models, on one device.
+def _reader(path: str) -> "SpanReader":
+  """Returns the span reader in a folder of models, on one device."""
+  from realm_jax.answering.open_answerer import question_model  # late, as searches need none
+  from realm_jax.answering.span_reader import SpanReader
 
-  Attributes:
-    num_read: Passages that it reads.
-  """
-
-  def __init__(self, path: str):
-    from realm_jax.answering.open_answerer import question_model  # late, as searches need none
-
-    saved = saved_models.load(os.path.join(path, CHECKPOINTS))
-    mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
-    _, params = saved.open_qa_model(mesh)
-    place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
-    self._model = question_model(saved.description, params=params, put_on_devices=place)
-    self._embed = passage_encoder_program(saved.description.dual_encoder, mesh)
-    self._length = saved.description.passage_length
-    self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))
-    self.num_read = self._model.beam.num_read
-
-  def answer(self, question: str, hits: Sequence[Hit]) -> "SpanAnswer | None":
-    """Returns the best span of passages, with their places as ids; None if there is none."""
-    from realm_jax.answering.answerer import EditableCorpus
-    from realm_jax.answering.question_answerer import QuestionAnswerer
-
-    passages = TokenizedPassages(
-      [(hit.title, hit.text) for hit in hits], tokenizer=self._tokenizer, max_length=self._length
-    )
-    # Always as many, because each number is a program to compile; the others are empty.
-    rows = np.arange(self.num_read)
-    tokens = passage_tokens(passages, np.where(rows < len(hits), rows, -1), length=self._length)
-    embeddings_NxE = np.asarray(self._embed(self._model.params["dual_encoder"], tokens))
-    embeddings_NxE = embeddings_NxE[: len(hits)]
-    loaded = LoadedGeneration(
-      generation=0,
-      searcher=ExactSearcher(embeddings_NxE),
-      training_step=0,
-      created=0.0,
-      embeddings_NxE=embeddings_NxE,
-    )
-    corpus = EditableCorpus(
-      store=passages, loaded=loaded, tokenizer=self._tokenizer, passage_length=self._length
-    )
-    (found,) = QuestionAnswerer(self._model, corpus, batch_size=1).answer([question])
-    return found.answers[0] if found.answers else None
+  saved = saved_models.load(os.path.join(path, CHECKPOINTS))
+  mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
+  _, params = saved.open_qa_model(mesh)
+  place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
+  embed = passage_encoder_program(saved.description.dual_encoder, mesh)
+  return SpanReader(
+    model=question_model(saved.description, params=params, put_on_devices=place),
+    tokenizer=tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY)),
+    passage_length=saved.description.passage_length,
+    embed_passage=functools.partial(embed, params["dual_encoder"]),
+  )
 
 
 # So that threads do not each load the same one; a search does not wait for a reader.
 _opening_encoder, _opening_reader = threading.Lock(), threading.Lock()
 _opened_encoder = functools.lru_cache(maxsize=4)(Encoder)
-_opened_reader = functools.lru_cache(maxsize=4)(Reader)
+_opened_reader = functools.lru_cache(maxsize=4)(_reader)
 
 
 def open_encoder(path: str) -> Encoder:
@@ -173,7 +140,7 @@ def open_encoder(path: str) -> Encoder:
     return _opened_encoder(path)
 
 
-def open_reader(path: str) -> Reader:
+def open_reader(path: str) -> "SpanReader":
   """Opens a reader, once in a process."""
   with _opening_reader, json_fields.named(path):
     return _opened_reader(path)

@@ -12,7 +12,7 @@ from realm_jax.corpus.outline import Mark
 from realm_jax.text.terminal import line, plain
 
 if TYPE_CHECKING:
-  from realm_jax.answering.question_answerer import SpanAnswer
+  from realm_jax.answering.span_reader import SpanAnswer
 
 from realm_jax.text.analysis import Analyzer
 

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import math
 import numbers
+import os
+import types
 import typing
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -43,6 +45,7 @@ Positive = Annotated[float, Bounds(above=0)]
 PositiveOrZero = Annotated[float, Bounds(least=0)]
 Share = Annotated[float, Bounds(least=0, most=1)]
 Rate = Annotated[float, Bounds(least=0, below=1)]
+_SCALARS = {bool: bool, int: numbers.Integral, float: numbers.Real, str: (str, os.PathLike)}
 IMPORTED = "a setting that models from elsewhere bring; gin sets it, but no flag"
 OBJECT = "an object, which programs alone give"
 WHOLE = "a text that is one item of a sequence, with its commas"
@@ -100,9 +103,18 @@ def _fault(kind: Any, value: Any) -> str:
     return f"give {f'a number ({parts[0].__name__}), ' * (not is_number)}{bounds}"
   if origin is Annotated:
     return _fault(parts[0], value)
-  if type(None) in parts and value is not None:
-    return _fault(parts[0], value)
-  if isinstance(value, Sequence) and not isinstance(value, str) and parts:
+  if origin in (typing.Union, types.UnionType):
+    if value is None and type(None) in parts:
+      return ""
+    faults = [_fault(part, value) for part in parts if part is not type(None)]
+    return "" if "" in faults else faults[0]
+  if kind in _SCALARS and not (
+    isinstance(value, _SCALARS[kind]) and (kind is bool) == isinstance(value, bool)
+  ):
+    return f"give a {kind.__name__}"
+  if origin in (tuple, list, Sequence):
+    if isinstance(value, str) or not isinstance(value, Sequence):
+      return "give several, in brackets"
     each = parts if origin is tuple and Ellipsis not in parts else parts[:1] * len(value)
     return next(filter(None, map(_fault, each, value)), "")
   return ""

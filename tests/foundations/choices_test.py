@@ -1,6 +1,7 @@
 """Settings that are one of several strings, and counts, checked where they enter."""
 
 import math
+import pathlib
 import typing
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -56,6 +57,28 @@ def test_a_fault_is_told_with_the_value():
     choices.check(tuple[choices.Count, ...], n=(5, 0))
   with pytest.raises(ValueError, match=r"^n='5'; give a number \(int\), at least 1$"):
     choices.check(choices.Count, n="5")
+
+
+@pytest.mark.parametrize(
+  ("kind", "good", "bad"),
+  [
+    (str, ["", "5", pathlib.Path("a")], [5, None, ["a"], math.inf]),
+    (bool, [True, False], ["false", 0, None, 1.0]),
+    (int, [-1, np.int64(3)], [True, 1.0, "1"]),
+    (float, [-1, 0.5, np.float32(2)], [False, "1"]),
+    (str | None, [None, "a"], [5, ["a"]]),
+    (int | str, [5, "a"], [0.5, None]),
+    (tuple[str, ...], [(), ("a", "b"), ["a"]], ["ab", 5, None, {"a": 1}, ("a", 5)]),
+    (Sequence[str] | None, [None, ["a"]], ["ab", 5]),
+    (list[str], [["a"]], ["a", [5]]),
+  ],
+)
+def test_what_gin_gives_is_of_the_type_of_the_setting(kind, good, bad):
+  for value in good:
+    choices.check(kind, kind=value)
+  for value in bad:
+    with pytest.raises(ValueError, match="^kind=.*; give "):
+      choices.check(kind, kind=value)
 
 
 def bare_numbers(kind):

@@ -5,9 +5,11 @@ Each is a configuration, its model and loss.
 
 import abc
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Self
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -53,12 +55,23 @@ class PlainTraining(TrainingConfig, abc.ABC):
     """Returns the description of the model and its training data for checkpoints."""
 
   @abc.abstractmethod
+  def make(self) -> tuple[nn.Module, Callable[[jax.Array], dict]]:
+    """Returns the model, and what makes its boxed parameters of a key."""
+
   def program(self, mesh: Mesh | None = None, *, lengths: Lengths = ()) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
     Args:
       lengths: Those of the corpus's passages, without which every sequence has full length.
     """
+    model, init = self.make()
+    return self.make_program(
+      self.objective.build(model).of_params(lambda params: params[self.part]),
+      init_params=lambda key: {self.part: init(key)},
+      batch_size=self.data.batch_size,
+      mesh=mesh,
+      lengths=lengths,
+    )
 
   def train(
     self,
@@ -128,20 +141,9 @@ class ContrastiveTraining(PlainTraining):
       for name, length in lengths.items()
     }
 
-  def program(self, mesh: Mesh | None = None, *, lengths: Lengths = ()) -> TrainProgram:
+  def make(self) -> tuple[nn.Module, Callable[[jax.Array], dict]]:
     model = self.dual_encoder.make()
-
-    def init_params(key: jax.Array) -> dict:
-      return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
-
-    objective = self.objective.build(model).of_params(lambda params: params["dual_encoder"])
-    return self.make_program(
-      objective,
-      init_params=init_params,
-      batch_size=self.data.batch_size,
-      mesh=mesh,
-      lengths=lengths,
-    )
+    return model, functools.partial(saved_models.init_dual_encoder, model)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,21 +179,11 @@ class MaskedLmTraining(PlainTraining):
       corpus_fingerprint=store.fingerprint,
     )
 
-  def program(self, mesh: Mesh | None = None, *, lengths: Lengths = ()) -> TrainProgram:
+  def make(self) -> tuple[nn.Module, Callable[[jax.Array], dict]]:
     model = KnowledgeAugmentedEncoder(self.bert)
 
-    def init_params(key: jax.Array) -> dict:
+    def init(key: jax.Array) -> dict:
       tokens, positions = example_tokens(1, 8), jnp.zeros((1, 1), jnp.int32)
-      params = model.init(key, tokens, positions, deterministic=True)["params"]
-      return {"knowledge_augmented_encoder": params}
+      return model.init(key, tokens, positions, deterministic=True)["params"]
 
-    objective = self.objective.build(model).of_params(
-      lambda params: params["knowledge_augmented_encoder"]
-    )
-    return self.make_program(
-      objective,
-      init_params=init_params,
-      batch_size=self.data.batch_size,
-      mesh=mesh,
-      lengths=lengths,
-    )
+    return model, init

@@ -129,11 +129,12 @@ class TrainingRun:
       self.resumed = self._checkpointer.restore(program.abstract_state)
     except orbax_files.OtherOptimizerError as error:
       learned = orbax_files.read_metadata(orbax_files.resolve(directory)).get("learning", {})
-      differing = resumption.differences(learned, config.learning_settings).values()
+      differing = resumption.differences(learned, config.learning_settings)
+      differing.pop(resumption.NUM_STEPS, None)
       raise ValueError(
         f"{self.workdir} holds a run with another optimizer or other frozen parts "
-        f"({'; '.join(differing) or error}); resume it with those, or begin from its checkpoints "
-        "in another workdir"
+        f"({'; '.join(differing.values()) or error}); resume it with those, or begin from its "
+        "checkpoints in another workdir"
       ) from error
     self.identity = orbax_files.run_of(directory)
     self._metadata = {
@@ -157,6 +158,13 @@ class TrainingRun:
     if self.resumed.input and not changed:
       self._continued = self.resumed.input
     self.state, self._last_good = self.resumed.state, before.get("last_good")
+    if self.step > run.num_steps:
+      logging.warning(
+        "%s is at step %d already, after num_steps=%d: it is left as it is",
+        self.workdir,
+        self.step,
+        run.num_steps,
+      )
 
   def _check_finite(self) -> None:
     if not orbax_files.all_finite(self.state):

@@ -157,6 +157,18 @@ def test_another_learning_rate_is_warned_of(read_after, caplog, optimizer, exten
   assert told == ([other] if extended is None else [extended, other])
 
 
+def test_a_run_that_is_asked_for_fewer_steps_than_it_has_is_left_and_says_so(
+  begun, tmp_path, caplog
+):
+  for num_steps in (4, 3):
+    with caplog.at_level("WARNING", logger="absl"), begun(num_steps, checkpoint_every=2) as run:
+      run.train(PlainBatches(Numbers(8), put_on_devices=run.put_on_devices))
+  assert run.step == 4 and orbax_files.steps(tmp_path / "run" / "checkpoints") == [2, 4]
+  assert caplog.messages[-1].endswith(
+    "is at step 4 already, after num_steps=3: it is left as it is"
+  )
+
+
 @pytest.mark.parametrize(
   ("other", "named"),
   [

@@ -94,8 +94,8 @@ def supervise(
 
   A process that was killed by a signal, or ended before it had finished, is restarted and resumes.
   A process that failed with an exit code would fail again, so the others are ended as well.
-  Ctrl-C, SIGTERM and SIGHUP are passed on as SIGTERM, on which jobs save; so is the end of this
-  process.
+  Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 are passed on as SIGTERM, on which jobs save; so is the end of
+  this process.
 
   Args:
     processes: Processes with distinct names.
@@ -103,7 +103,7 @@ def supervise(
     grace_seconds: Seconds between SIGTERM and SIGKILL.
 
   Raises:
-    KeyboardInterrupt: After Ctrl-C, SIGTERM or SIGHUP, when every process has ended.
+    KeyboardInterrupt: After one of these signals, when every process has ended.
     ChildProcessError: If a process failed; the message names it and its log.
   """
   os.makedirs(logs, exist_ok=True)
@@ -136,13 +136,14 @@ def supervise(
 
 @contextlib.contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-  """Makes SIGTERM, and SIGHUP unless it is ignored, raise `KeyboardInterrupt`, like Ctrl-C."""
+  """Makes SIGTERM, SIGHUP and SIGUSR1, unless ignored, raise `KeyboardInterrupt`, like Ctrl-C."""
 
   def interrupt(signum, frame):
     raise KeyboardInterrupt
 
   # nohup ignores SIGHUP.
-  numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+  known = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+  numbers = [n for n in known if signal.getsignal(n) != signal.SIG_IGN]
   before = {number: signal.signal(number, interrupt) for number in numbers}
   try:
     yield

@@ -133,8 +133,15 @@ def train(
   return state
 
 
+_INSISTING = (signal.SIGTERM, signal.SIGINT)  # a second one ends a run at once
+
+
 class StopSignal:
-  """Records SIGTERM and SIGINT so that a run can save and end; use as a context manager."""
+  """Records that a run is to save and end; use as a context manager.
+
+  That is SIGTERM, SIGINT, the end of the terminal (SIGHUP), and SIGUSR1, with which batch systems
+  warn of the end of a job's time; the latter two unless they are ignored, as with `nohup`.
+  """
 
   def __init__(self):
     self._received = threading.Event()
@@ -142,8 +149,9 @@ class StopSignal:
 
   def __enter__(self) -> "StopSignal":
     if threading.current_thread() is threading.main_thread():
-      for number in (signal.SIGTERM, signal.SIGINT):
-        self._previous[number] = signal.signal(number, self._receive)
+      for number in (*_INSISTING, signal.SIGHUP, signal.SIGUSR1):
+        if number in _INSISTING or signal.getsignal(number) != signal.SIG_IGN:
+          self._previous[number] = signal.signal(number, self._receive)
     return self
 
   def __exit__(self, *_):
@@ -156,10 +164,12 @@ class StopSignal:
   def _receive(self, number, frame) -> None:
     del frame
     if self._received.is_set():
-      # The second signal ends the run at once.
-      raise KeyboardInterrupt
+      if number in _INSISTING:
+        raise KeyboardInterrupt
+      return
     self._received.set()
-    print(f"{signal.Signals(number).name} received: saving and stopping", file=sys.stderr)
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+      print(f"{signal.Signals(number).name} received: saving and stopping", file=sys.stderr)
 
 
 class StepTrace(contextlib.AbstractContextManager["StepTrace"]):
@@ -253,8 +263,9 @@ class _ProgressLine:
       f"{rate:.2f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
     )
     end = "\033[K\r" if self._terminal else "\n"
-    print(text, end=end, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+      print(text, end=end, file=sys.stderr, flush=True)
 
   def end(self) -> None:
-    if self._terminal:
-      print(file=sys.stderr)
+    with contextlib.suppress(OSError):
+      print(end="\n" * self._terminal, file=sys.stderr)

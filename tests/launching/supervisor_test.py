@@ -76,7 +76,7 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
   assert time.monotonic() - started < 30
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_an_interrupt_lets_the_processes_save(tmp_path, sent):
   saves = f"""
 import signal, sys, time

@@ -1,8 +1,11 @@
 """The loop's order of calls, its ends, and what it writes; hosts that hold up the others."""
 
+import errno
+import io
 import json
 import os
 import signal
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -124,8 +127,31 @@ def test_an_evaluation_is_part_of_the_row_of_its_step(tmp_path):
   assert [line.get("eval/loss") for line in written(tmp_path)] == [None, 4, None]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_signal_ends_after_the_current_step(tmp_path, number):
+class GoneTerminal(io.StringIO):
+  """A standard error that nobody shows any more."""
+
+  def write(self, text):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_what_is_ignored_stops_nothing_and_only_who_insists_ends_a_run_at_once():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+  with train_loop.StopSignal() as stop:
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert not stop()
+  assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
+  with train_loop.StopSignal() as stop:
+    for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1):  # shell and kernel send it each
+      os.kill(os.getpid(), number)
+    assert stop()
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_stop_signal_ends_after_the_current_step(tmp_path, number, monkeypatch):
+  if number == signal.SIGHUP:
+    monkeypatch.setattr(sys, "stderr", GoneTerminal())
   before = signal.getsignal(number)
   hooked = []
 

@@ -118,11 +118,11 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   settings = start.commit.settings
   if start.embed is not None:
     start = dataclasses.replace(start, embed=functools.cache(start.embed))
-  memory = folder.memory.newest()
+  before = folder.memory.newest().records
   new = {past.key: past for past in _remembered(questions, start)}
   seen = Seen.open(folder.path, settings.seen)
   learned, asked = _split(questions, new, seen)
-  known = {**memory.records, **{key: past.after(memory.get(key)) for key, past in new.items()}}
+  known = {**before, **{key: past.after(before.get(key)) for key, past in new.items()}}
   others = Memory(past for key, past in known.items() if key not in {*map(key_of, asked)})
   _try(others, start, seconds=left() / 4)
 
@@ -155,7 +155,7 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
       model = dataclasses.replace(model, encoder=used.encoder, adapter=used.adapter)
       used = dataclasses.replace(used, answerability=model.write(folder.path))
     edit.settings = used
-    _remember(folder, new, tried, before=memory, snapshot=snapshot, encoder=used.encoder)
+    _remember(folder, new, tried, before=before, snapshot=snapshot, encoder=used.encoder)
   return choice
 
 
@@ -177,7 +177,7 @@ def _remember(
   new: Mapping[str, PastQuestion],
   tried: Mapping[str, Trial],
   *,
-  before: Memory,
+  before: Mapping[str, PastQuestion],
   snapshot: Snapshot,
   encoder: str,
 ) -> None:

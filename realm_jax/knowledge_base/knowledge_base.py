@@ -425,9 +425,13 @@ class KnowledgeBase:
     Raises:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
+    several = isinstance(question, Iterable) and not isinstance(question, str)
+    questions = [*question] if several else [question]
+    for one in questions:
+      check_question(one)
     folder.check_writable(self.path)
     with folder.lock(self.path):
-      return self._folder.memory.forget([question] if isinstance(question, str) else [*question])
+      return self._folder.memory.forget(questions)
 
   def compact(self, *, purge: bool = False) -> None:
     """Merges all segments into one, and leaves nothing of what was deleted in their files.

@@ -1,9 +1,11 @@
 """What was asked before and answered by a passage, and what searches make of it."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -190,6 +192,9 @@ def test_past_questions_are_listed_and_forgotten(words):
   assert "question 1" in content and "question 0" not in content.replace("  ", " ")
   with pytest.raises(ValueError, match="'question 7'"):
     words.forget(["question 1", "question 7"])
+  for wrong in (3, [3], None):
+    with pytest.raises(ValueError, match="ask with a string"):
+      words.forget(wrong)
   assert words.forget("question 1") == 1 and words.past_questions() == []
   assert not os.path.exists(os.path.join(words.path, use_memory.FILE))
 
@@ -250,6 +255,8 @@ def test_a_passage_with_another_text_is_not_meant(words):
     ({"useful": "elm"}, "'elm'"),
     ({"useful": ["oak", "elm"]}, "'elm'"),
     ({"not_useful": 7}, "7"),
+    ({"useful": None}, "None"),
+    ({"useful": b"oak"}, "b'oak'"),
     ({"useful": "oak", "not_useful": ["fern", "oak"]}, "'oak'.*useful and not useful"),
   ],
 )
@@ -281,6 +288,62 @@ def test_a_half_line_is_passed_over_and_a_damaged_one_named(words, caplog):
     file.write(b'{"question": 7}\n[]\nzzz\n' + content)
   assert len(KnowledgeBase(words.path).past_questions()) == 3
   assert "damaged line" in caplog.text
+
+
+DAMAGED = [
+  b'{"trial_of": "question 1", "gains": {"words": [1, 2]}, "num_questions": 1, "num_passages": 2}',
+  b'{"trial_of": "question 1", "gains": {"words": [1, 1, 1, 1, 1, 1e999]}, "num_questions": 1, '
+  b'"num_passages": 2}',
+  b'{"trial_of": "question 1", "gains": {}, "num_questions": 1e999, "num_passages": 2}',
+  b'{"trial_of": "question 1", "gains": {}, "num_questions": %d, "num_passages": 2}' % 10**99,
+  b'{"trial_of": "of no question", "gains": {}, "num_questions": 1, "num_passages": 2}',
+  b'{"removed": [-1, "x"]}',
+  b'{"question": "question 2", "useful": 7}',
+  b"null",
+  b"\xff\xfe",
+  b"  ",
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_changes_nothing_else(words, line):
+  for number in range(3):
+    words.feedback(f"question {number}", useful="oak")
+  path = os.path.join(words.path, use_memory.FILE)
+  past = words.past_questions()
+  with open(path, "ab") as file:
+    file.write(line + b"\n")
+  for base in (words, KnowledgeBase(words.path)):
+    remembered = [hit.remembered for hit in base.search("question 1", k=99) if hit.id == "oak"]
+    assert base.past_questions() == past and remembered == ["question 1"]
+  words.feedback("question 3", useful="oak")
+  words.forget("question 3")
+  assert KnowledgeBase(words.path).past_questions() == past
+
+
+@pytest.mark.parametrize("embedding", ["!", "AAA=", "AAAA", ""])
+def test_a_damaged_embedding_is_made_anew(tmp_path, encoder, embedding):
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en", encoder=encoder)
+  base.feedback(ASKED, useful="oak")
+  base.feedback("another question", useful="fern")
+  path = tmp_path / "kb" / use_memory.FILE
+  asked = base._folder.newest().embed(ASKED)
+  similarity = base._folder.memory.newest().recall("x", base._folder.newest(), question_E=asked)
+  line, _, rest = path.read_text().partition("\n")
+  path.write_text(json.dumps({**json.loads(line), "embedding": embedding}) + "\n" + rest)
+  opened = KnowledgeBase(base.path)
+  assert ASKED in [hit.remembered for hit in opened.search(ASKED, by="encoder", k=99)]
+  found = opened._folder.memory.newest().recall("x", opened._folder.newest(), question_E=asked)
+  np.testing.assert_allclose(found.similarity_N, similarity.similarity_N, atol=1e-6)
+
+
+@pytest.mark.parametrize("asked", ["Caf\u00e9 Stra\u00dfe", "\u0391\u03a3 i\u0307"])
+def test_a_question_is_the_same_in_other_letters(words, asked):
+  words.feedback(asked, useful="oak")
+  for form in ("NFC", "NFD"):
+    for text in (asked, asked.upper(), asked.lower(), f" {asked}\t"):
+      assert words.past_question(unicodedata.normalize(form, text)) is not None
+  assert words.forget(unicodedata.normalize("NFD", asked.upper())) == 1
 
 
 KILLED = """

@@ -113,7 +113,7 @@ def answered(snapshot: Snapshot, past: PastQuestion) -> PastQuestion:
 
 def _several(passages: Passages) -> Iterable[Passage]:
   is_pair = isinstance(passages, tuple) and [*map(type, passages)] == [str, int]
-  one = is_pair or isinstance(passages, (str, int, Hit))
+  one = is_pair or isinstance(passages, (str, bytes, Hit)) or not isinstance(passages, Iterable)
   return cast(Iterable[Passage], (passages,) if one else passages)
 
 

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import hashlib
+import unicodedata
 from collections.abc import Collection
 from typing import Any
 
@@ -106,8 +107,12 @@ class PastQuestion:
 
 
 def normalized(question: str) -> str:
-  """Returns what a question has in common with itself in other letters and spaces."""
-  return " ".join(question.casefold().split())
+  """Returns what a question has in common with itself in other letters and spaces.
+
+  Letters are compared as Unicode's canonical caseless matching does.
+  """
+  folded = unicodedata.normalize("NFD", question).casefold()
+  return " ".join(unicodedata.normalize("NFC", folded).split())
 
 
 def digest(text: str) -> str:

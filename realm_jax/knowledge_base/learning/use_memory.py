@@ -13,6 +13,7 @@ STRENGTH of that distance, and where no past question is similar, scores are the
 """
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -69,6 +70,12 @@ class Trial:
   num_questions: int
   num_passages: int
 
+  def __post_init__(self):
+    numbers = np.array([*self.gains.values()], float).reshape(-1, len(STRENGTHS) + 1)
+    if not (np.isfinite(numbers).all() and len(numbers) == len(self.gains)):
+      raise ValueError(f"gains={self.gains!r:.60}; there are {len(STRENGTHS) + 1} for each ranking")
+    np.array([self.num_questions, self.num_passages], np.int64)  # raises if it is too large
+
 
 class _Columns:
   """What is known of all questions that were ever remembered, row by row."""
@@ -81,15 +88,16 @@ class _Columns:
     self.tested = Column((2,), dtype=int, fill=0)  # numbers of questions and passages
     self.trials: dict[str, Column] = {}  # gains, and the spread; 0 without a trial
     self.removed: list[int] = []
-    self._embeddings: dict[str, Embeddings] = {}  # by encoder
+    self._embeddings: dict[tuple[str, int], Embeddings] = {}  # by encoder and width
     self._words: dict[tuple[str, ...], Words] = {}
     self.lock = threading.Lock()
 
   def add(self, record: PastQuestion) -> int:
     row = len(self.records)
     if record.embedding:
-      vector_E = np.frombuffer(base64.b64decode(record.embedding), "<f2")
-      self._set_embedding(record.encoder, row, vector_E)
+      with contextlib.suppress(ValueError):  # one that is damaged is embedded anew
+        content = base64.b64decode(record.embedding, validate=True)
+        self._set_embedding(record.encoder, row, np.frombuffer(content, "<f2"))
     self.records.append(dataclasses.replace(record, embedding=""))
     self.useful[row] = bool(record.useful)
     self.tested[row] = 0
@@ -104,21 +112,22 @@ class _Columns:
     self.trials[by][row] = gains
 
   def _set_embedding(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
-    if encoder not in self._embeddings:
-      self._embeddings[encoder] = Embeddings(len(vector_E))
+    if (kind := (encoder, len(vector_E))) not in self._embeddings:
+      self._embeddings[kind] = Embeddings(len(vector_E))
     as_written_E = np.nan_to_num(vector_E.astype(np.float16)).astype(np.float32)
-    self._embeddings[encoder][row] = as_written_E
+    self._embeddings[kind][row] = as_written_E
 
   def embeddings(self, snapshot: Snapshot, live_N: np.ndarray) -> Directions:
     """Returns the embeddings of the questions that are live."""
     name, embed, number = snapshot.commit.settings.encoder, snapshot.embed, len(live_N)
     assert embed is not None, "a question was embedded"
+    kind = name, snapshot.segments[0].embedding_size
     with self.lock:
-      of_encoder = self._embeddings.get(name)
+      of_encoder = self._embeddings.get(kind)
       unknown_N = live_N & (of_encoder.first(number).lengths_N < 0 if of_encoder else True)
       for row in np.flatnonzero(unknown_N).tolist():
         self._set_embedding(name, row, embed(self.records[row].question))
-      return self._embeddings[name].first(number)
+      return self._embeddings[kind].first(number)
 
   def by_words(self, question: str, snapshot: Snapshot) -> np.ndarray:
     """Returns the similarity `[N]` of a question to all others."""

@@ -13,10 +13,11 @@ from realm_jax.knowledge_base.store import columns
 from realm_jax.knowledge_base.store.query import Query
 from realm_jax.web.application import MAX_TEXT
 
-MAX_FOUND = 100
+MAX_FOUND, MAX_AROUND = 100, 20
 _MAX_CONDITIONS = 10_000  # characters as JSON
 # Others of `Query` may take long, or call what only programs have.
 _NAMES = ("question", "k", "where", "by", "min_answerable", "newer", "explain")
+_NAMES += ("per_document", "distinct", "around")
 _MEANINGS, _KEYWORD = choices.meanings(inspect.getdoc(Query) or ""), inspect.Parameter.KEYWORD_ONLY
 _OWN = [
   own.replace(kind=_KEYWORD, annotation=Annotated[own.annotation, pydantic.Field(description=text)])
@@ -49,6 +50,8 @@ def query(given: Mapping[str, Any]) -> Query:
     raise ValueError(f"question has {len(asked.question):,} characters; the most are {MAX_TEXT:,}")
   if asked.k > MAX_FOUND:
     raise ValueError(f"k={asked.k}; the most are {MAX_FOUND}")
+  if asked.around > MAX_AROUND:
+    raise ValueError(f"around={asked.around}; the most are {MAX_AROUND}")
   try:
     size = len(json.dumps(asked.where, allow_nan=False))
   except RecursionError as error:

@@ -48,6 +48,11 @@ class Search(pydantic.BaseModel):
   least: Id = ""
   most: Id = ""
   min_answerable: Id = ""
+  per_document: Id = ""
+  distinct: Id = ""
+  newer: Id = ""
+  around: Id = ""
+  explain: Id = ""
 
   def query(self, examples: Mapping[str, Any], **defaults: str) -> Query:
     """Returns what is asked, given a value of each field of documents.

@@ -219,6 +219,29 @@ def test_a_refused_search_keeps_what_was_typed(base):
       assert f'value="{value}"' in refused.text
 
 
+def test_options_of_the_page_are_parameters_of_its_address(tmp_path):
+  text = "Moss grows in the shade of tall trees near the river."
+  records = [{"id": f"copy{n}", "text": text, "date": f"200{n}-01-01"} for n in range(3)]
+  records.append({"id": "long", "text": " ".join(f"Moss {n} grows here." for n in range(9))})
+  base = KnowledgeBase.create(tmp_path / "kb", records, language="en", passage_words=12)
+  client = client_of(base)
+  plain = client.get("/", params={"q": "moss grows"})
+  assert "<summary>Options</summary>" in plain.text and plain.text.count('class="card"') == 6
+  once = {"q": "moss grows", "per_document": "1", "distinct": "true", "around": "", "newer": ""}
+  page = client.get("/", params=once).text
+  assert "Options: per document, distinct</summary>" in page and page.count('class="card"') == 2
+  assert page.count("Nearly the same:") == 1 and 'value="true" checked> The same' in page
+  page = client.get("/", params={"q": "moss grows", "around": "1"}).text
+  assert page.count("<mark>Moss</mark> 4") > plain.text.count("<mark>Moss</mark> 4") == 1
+  page = client.get("/", params={"q": "river", "newer": "date:30", "explain": "true"}).text
+  assert page.index("id=copy2") < page.index("id=copy1") and page.count("Score: words") == 3
+  found = client.get("/api/search", params={"q": "moss grows", "per_document": 1, "k": 9}).json()
+  assert len({hit["id"] for hit in found["hits"]}) == len(found["hits"]) == 4
+  for name, wrong in (("per_document", 0), ("around", 21), ("newer", "date"), ("distinct", "x")):
+    refused = client.get("/", params={"q": "moss", name: wrong})
+    assert refused.status_code == 422 and name in refused.text
+
+
 def test_deleting_asks_and_whoever_signs_out_changes_nothing(base):
   client = client_of(base, TOKEN)
   assert "Delete" not in client.get("/document?id=fern").text

@@ -34,7 +34,7 @@ class Query(choices.Checked):
     min_answerable: Finds nothing if it is less probable than this, from 0 to 1, that an answer is
       among the passages; only where that is known, because questions were learned from.
     explain: Whether to say what each score is made of, and how far past questions moved passages.
-    per_document: The most passages of one document; None for any number.
+    per_document: The most passages of one document, of the best 3,200; None for any number.
     distinct: Whether passages that are nearly the same are told once, with the ids of the other
       documents in `Hit.same`.
     newer: FIELD:HALF_LIFE, such as date:30, by which newer documents come first: the lead of a

@@ -15,7 +15,7 @@ from realm_jax.knowledge_base.store.query import Query
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 CONSIDERED = 50  # passages that age and a reranker put in another order, if k is no larger
-_DEEPER = 4
+_DEEPER, _DEEPEST = 4, 3200  # passages that repetitions are left out of
 _SHINGLE = 3  # words in a row
 _ALIKE = 0.8  # the share of these that near-duplicates have in common
 
@@ -74,7 +74,7 @@ def refined(
   while True:
     ordered = [*first, *hits[len(first) :]]
     kept = _selected(ordered, query.k, per_document=query.per_document, distinct=query.distinct)
-    if not selects or len(kept) >= query.k or len(hits) < depth:
+    if not selects or len(kept) >= query.k or len(hits) < depth or depth >= _DEEPEST:
       break
     depth *= _DEEPER
     hits, *_ = rank(depth)

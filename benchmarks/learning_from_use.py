@@ -78,7 +78,7 @@ class Scored(Snapshot):
 
   def best(self, question, k, *, matching=None, by=None, exact=False, question_E=None, also=()):
     rows, scores = self._all_of(question, by)
-    missing = np.setdiff1d(also, rows)  # those that share no word
+    missing = np.setdiff1d(np.array(also, np.intp), rows)  # those that share no word
     rows, scores = np.append(rows, missing), np.append(scores, np.zeros(len(missing), np.float32))
     if matching is not None:
       kept = matching(rows)

@@ -20,8 +20,11 @@ def find(
 
   Raises:
     FileNotFoundError: If there is no such file.
-    ValueError: If there is no passage, questions are too few, or there are none and no encoder.
+    ValueError: If there is no passage or no time, questions are too few, or there are none and no
+      encoder.
   """
+  if minutes is not None and not minutes > 0:
+    raise ValueError(f"minutes={minutes}; learning takes more than 0")
   found = fed_back(folder) if path is None else read_questions(os.fspath(path))
   if path is None and len(found) < FEWEST:
     if minutes is not None:

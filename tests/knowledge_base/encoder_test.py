@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import os
 import random
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base.encoders.models import Encoder, Reader, open_encoder, open_reader
+from realm_jax.knowledge_base.encoders import models
+from realm_jax.knowledge_base.encoders.models import Encoder, open_encoder, open_reader
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import query_training as learning
 from tests.knowledge_base import tiny_models
@@ -53,12 +55,14 @@ def base(source, tmp_path):
 def test_an_encoder_is_opened_while_a_reader_is(monkeypatch, tmp_path):
   opening, go_on = threading.Event(), threading.Event()
 
-  def open_slowly(self, path):
+  @functools.cache
+  def open_slowly(path):
     opening.set()
     go_on.wait(60)
+    return object()
 
   monkeypatch.setattr(Encoder, "__init__", lambda self, path: None)
-  monkeypatch.setattr(Reader, "__init__", open_slowly)
+  monkeypatch.setattr(models, "_opened_reader", open_slowly)
   with concurrent.futures.ThreadPoolExecutor(2) as pool:
     try:
       reader = pool.submit(open_reader, str(tmp_path))
@@ -223,6 +227,9 @@ def test_training_that_finds_no_more_changes_nothing(base, tmp_path):
     base.train(questions=file)
   with pytest.raises(ValueError, match="minutes=1"):
     base.train(minutes=1)
+  for minutes in (0, -1, float("nan")):
+    with pytest.raises(ValueError, match="takes more than 0"):
+      base.train(questions=file, minutes=minutes)
 
 
 OPEN = """

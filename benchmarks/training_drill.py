@@ -481,7 +481,7 @@ def _flip(content: bytes) -> bytes:
 
 def _is_whole(index: str, number: int) -> bool:
   try:
-    shards = len(generations.read_manifest(index, number).shards)
+    shards = len(generations.read_manifest(index, number).shard_rows)
     for shard in range(shards):
       generations.restore(index, number, shard)
   except generations.DamagedGenerationError:

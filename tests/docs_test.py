@@ -142,7 +142,7 @@ def test_the_changelog_names_the_formats_on_disk():
   numbers = {
     "corpora": passage_store.CORPUS.format,
     "prepared examples": prepared_examples.EXAMPLES.format,
-    "generations of an index": generations._FORMAT,
+    "generations of an index": generations.KIND.format,
     "postings": postings.FORMAT,
     "knowledge bases": commits._FORMAT,
   }

@@ -91,7 +91,7 @@ def load_searcher(
   known = {field.name for field in dataclasses.fields(searcher.CorpusSearcherConfig)} - {"threads"}
   settings = {name: value for name, value in manifest.searcher.items() if name in known}
   config = searcher.CorpusSearcherConfig(**settings)
-  num_shards, kind = len(manifest.shards), config.kind if make is None else None
+  num_shards, kind = len(manifest.shard_rows), config.kind if make is None else None
   spread = spread and kind != "device" and make is not device_searcher.DeviceSearcher
   index, count = (jax.process_index(), jax.process_count()) if spread else (0, 1)
   part = searcher.own_part(manifest.num_passages, num_shards=num_shards, index=index, count=count)
@@ -122,7 +122,7 @@ def _load_shards(
 def load_embeddings(root: str, generation: int) -> np.ndarray:
   """Returns the embeddings `[N, E]` of a published generation, in corpus order."""
   manifest = generations.read_manifest(root, generation)
-  shards = range(len(manifest.shards))
+  shards = range(len(manifest.shard_rows))
   return np.concatenate(
     [shard["embeddings"] for shard in generations.restore_each(root, generation, shards)]
   )

@@ -1,22 +1,17 @@
 """Generations: immutable versions of the index in one directory, local or `gs://`.
 
 A generation is one step of an Orbax `CheckpointManager`, which makes it visible only when it is
-complete. It has a manifest and, for every shard, a folder with one file per array, written by the
-process that holds the shard. Readers neither write nor delete, take part in no barrier, and reject
-arrays whose digest differs from the manifest's.
+complete. It is an array folder, into which each process writes the arrays of its shards. Readers
+neither write nor delete, take part in no barrier, and reject arrays whose digest differs.
 """
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
-import hashlib
-import json
+import itertools
 import logging
-import math
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,20 +21,24 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from realm_jax.devices import directory_lock, processes
-from realm_jax.foundations import json_fields, object_store, text_files
+from realm_jax.foundations import array_folder, atomic_files, json_fields, object_store
+from realm_jax.foundations.array_folder import FOLDER_FILE, ArrayRecord, FolderKind
 from realm_jax.foundations.output_kinds import DirectoryKind
 
-_FORMAT = 3
-_MANIFEST = "manifest"
-_MANIFEST_FILE = "metadata"
-_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+KIND = FolderKind(
+  name="a generation",
+  kind="generation",
+  format=4,
+  remake="build the index again with `realm build_index`",
+)
+_ITEM = "arrays"
 _STEPS = ocp.step.standard_name_format()
 # What reading files raises that are not those that were written.
 _WRONG = (*json_fields.WRONG, FileNotFoundError, NotADirectoryError)
 INDEX = DirectoryKind(
   name="an index",
   files=("[0-9]*/", directory_lock.LOCK_FILE),
-  marks=(f"*/{_MANIFEST}/*", directory_lock.LOCK_FILE),
+  marks=(f"*/{_ITEM}/{FOLDER_FILE}", directory_lock.LOCK_FILE),
   shared=True,
 )
 
@@ -53,24 +52,6 @@ class DamagedGenerationError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayRecord:
-  """Shape and dtype of an array, and the SHA-256 of its bytes."""
-
-  shape: tuple[int, ...]
-  dtype: str
-  sha256: str
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardRecord:
-  """One shard: `num_rows` passages of the corpus from `first_row` on, and their arrays by name."""
-
-  first_row: int
-  num_rows: int
-  arrays: dict[str, ArrayRecord]
-
-
-@dataclasses.dataclass(frozen=True)
 class Manifest:
   """Provenance and quality of a generation.
 
@@ -81,7 +62,8 @@ class Manifest:
     corpus_fingerprint: Fingerprint of the passage store; ids are its rows.
     searcher: Settings used to build and search the shards.
     recall: Maps k to recall@k relative to exact search on sample queries; empty if exact.
-    generation, created, shards: Set by `publish`; the time in Unix seconds, the shards in order.
+    generation, created: Set by `publish`; the time in Unix seconds.
+    shard_rows: Passages of each shard, in the order of the corpus; set by `publish`.
   """
 
   training_step: int
@@ -96,7 +78,7 @@ class Manifest:
   recall: dict[int, float] = dataclasses.field(default_factory=dict)
   generation: int = -1
   created: float = 0.0
-  shards: tuple[ShardRecord, ...] = ()
+  shard_rows: tuple[int, ...] = ()
 
 
 class _OrbaxFilter(logging.Filter):
@@ -162,11 +144,10 @@ def publish(
   if keep < 1:
     raise ValueError(f"keep={keep} would delete the generation just published; keep at least 1")
   records = _records_of_all(shards, manifest)
-  first_shard = sum(map(len, records[: jax.process_index()]))
-  own = {_shard_name(first_shard + i): shard for i, shard in enumerate(shards)}
+  own = _numbered(shards, first=sum(map(len, records[: jax.process_index()])))
   if not processes.is_first():
     directory, *_ = processes.share(None)
-    _write_shards(object_store.Path(directory), own)
+    _write_arrays(directory, own)
     processes.share(None)  # the generation is visible
     return read_manifest(root, generation)
   if generation < (least := next_number(root)):
@@ -174,9 +155,14 @@ def publish(
       f"generation {generation} cannot be published in {directory}: generations never change and"
       f" their numbers increase; use {least} or higher"
     )
+  all_records = [*itertools.chain(*records)]
   manifest = dataclasses.replace(
-    manifest, generation=generation, created=time.time(), shards=sum(records, ())
+    manifest,
+    generation=generation,
+    created=time.time(),
+    shard_rows=tuple(record["embeddings"].shape[0] for record in all_records),
   )
+  content = array_folder.encode(KIND, manifest, _numbered(all_records))
   directory.mkdir(parents=True, exist_ok=True)
   options = ocp.CheckpointManagerOptions(
     max_to_keep=keep,
@@ -186,7 +172,7 @@ def publish(
     multiprocessing_options=_alone(),
   )
   with ocp.CheckpointManager(directory, options=options) as manager:
-    items = ocp.args.Composite(**{_MANIFEST: _SaveGeneration(manifest, own)})
+    items = ocp.args.Composite(**{_ITEM: _SaveGeneration(content, own)})
     manager.save(generation, args=items, force=True)
   processes.share(None)
   return manifest
@@ -196,11 +182,9 @@ class _GenerationHandler(ocp.CheckpointHandler):
   """Makes every process write its shards into the directory that the first one commits."""
 
   def save(self, directory: object_store.Path, args: "_SaveGeneration") -> None:
-    processes.share(os.fspath(directory.parent))
-    _write_shards(directory.parent, args.shards)
-    content = dataclasses.asdict(args.manifest)
-    stored = {"format": _FORMAT, "content": content, "sha256": _json_digest(content)}
-    (directory / _MANIFEST_FILE).write_text(json.dumps(stored))
+    processes.share(os.fspath(directory))
+    _write_arrays(os.fspath(directory), args.arrays)
+    atomic_files.write_bytes(directory / FOLDER_FILE, args.content)
 
   def restore(self, directory: object_store.Path, args: ocp.args.CheckpointArgs):
     """Readers open the files themselves."""
@@ -210,20 +194,17 @@ class _GenerationHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(_GenerationHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class _SaveGeneration(ocp.args.CheckpointArgs):
-  """The manifest, and the shards of the first process by name."""
+  """The content of `folder.json`, and the arrays of the first process."""
 
-  manifest: Manifest
-  shards: dict[str, Mapping[str, np.ndarray]]
+  content: bytes
+  arrays: dict[str, np.ndarray]
 
 
-def _write_shards(
-  directory: object_store.Path, shards: dict[str, Mapping[str, np.ndarray]]
-) -> None:
-  """Writes the shards of this process; returns once all processes have written theirs."""
+def _write_arrays(directory: str, arrays: Mapping[str, np.ndarray]) -> None:
+  """Writes the arrays of this process; returns once all processes have written theirs."""
   failure = ""
   try:
-    for name, shard in shards.items():
-      write_arrays(directory / name, shard)
+    array_folder.write_arrays(directory, arrays)
   except Exception as error:
     # Shared, because the other processes would otherwise wait for this one forever.
     failure = f"process {jax.process_index()}: {error!r}"
@@ -239,20 +220,16 @@ def read_manifest(root: str, generation: int) -> Manifest:
     FileNotFoundError: If there is no such generation (any more).
     DamagedGenerationError: If the manifest is not what was published, or has an older format.
   """
-  with _reading(root, generation, _MANIFEST) as directory:
-    stored = text_files.parse_json((directory / _MANIFEST_FILE).read_bytes())
-    found = stored.get("format", 1)
-    if found != _FORMAT:
-      raise DamagedGenerationError(
-        f"generation {generation} in {object_store.absolute(root)} has format {found}, this version"
-        f" reads format {_FORMAT}; build the index again with `realm build_index`"
-      )
-    if stored["sha256"] != _json_digest(stored["content"]):
-      raise ValueError("its SHA-256 differs from the one recorded")
-    manifest = json_fields.restored(Manifest, stored["content"])
+  return _read(root, generation)[0]
+
+
+def _read(root: str, generation: int) -> tuple[Manifest, dict[str, ArrayRecord]]:
+  with _reading(root, generation) as directory:
+    content = (directory / FOLDER_FILE).read_bytes()
+    manifest, records = array_folder.decode(content, KIND, Manifest)
     if manifest.generation != generation:
-      raise ValueError(f"it is that of generation {manifest.generation}")
-  return manifest
+      raise ValueError(f"it is generation {manifest.generation}")
+  return manifest, records
 
 
 def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
@@ -262,12 +239,14 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
     FileNotFoundError: If there is no such generation (any more).
     DamagedGenerationError: If a file is missing, truncated or changed.
   """
-  manifest = read_manifest(root, generation)
-  shards = manifest.shards
-  if not 0 <= shard < len(shards):
-    raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
-  with _reading(root, generation, _shard_name(shard)) as directory:
-    return read_arrays(directory, shards[shard].arrays)
+  manifest, records = _read(root, generation)
+  shards, prefix = len(manifest.shard_rows), f"{_shard_name(shard)}/"
+  if not 0 <= shard < shards:
+    raise ValueError(f"generation {generation} in {root} has no shard {shard} of {shards}")
+  own = {name: record for name, record in records.items() if name.startswith(prefix)}
+  with _reading(root, generation) as directory:
+    arrays = array_folder.read_arrays(os.fspath(directory), own)
+  return {name.removeprefix(prefix): array for name, array in arrays.items()}
 
 
 def restore_each(root: str, generation: int, shards: range) -> Iterator[dict[str, np.ndarray]]:
@@ -304,22 +283,22 @@ def check_compatible(
 
 
 @contextlib.contextmanager
-def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Path]:
-  """Yields the directory of an item.
+def _reading(root: str, generation: int) -> Iterator[object_store.Path]:
+  """Yields the folder of a generation.
 
   Files that are missing or wrong mean that it is gone or damaged; other errors are the storage's.
   """
   if generation not in all_generations(root):
     raise FileNotFoundError(_gone(root, generation))
   try:
-    yield object_store.absolute(root) / _STEPS.build_name(generation) / item
+    yield object_store.absolute(root) / _STEPS.build_name(generation) / _ITEM
   except _WRONG as error:
     if generation not in all_generations(root):
       raise FileNotFoundError(_gone(root, generation)) from error
     first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
     raise DamagedGenerationError(
       f"generation {generation} in {object_store.absolute(root)} is damaged"
-      f" ({item}: {first_line[:200]}); delete it or build the index again"
+      f" ({first_line[:200]}); delete it or {KIND.remake}"
     ) from error
 
 
@@ -335,11 +314,16 @@ def _shard_name(shard: int) -> str:
   return f"shard_{shard:05d}"
 
 
+def _numbered(shards: Sequence[Mapping[str, Any]], *, first: int = 0) -> dict[str, Any]:
+  """Returns what shards have by the names of their arrays in the folder."""
+  named = enumerate(shards, first)
+  return {f"{_shard_name(i)}/{name}": of for i, shard in named for name, of in shard.items()}
+
+
 def _records_of_all(
   shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
-) -> list[tuple[ShardRecord, ...]]:
+) -> list[tuple[dict[str, ArrayRecord], ...]]:
   """Describes the shards of every process, and checks that they add up to the corpus."""
-  own = []
   for i, shard in enumerate(shards):
     embeddings = shard.get("embeddings", np.zeros(()))
     shape, dtype = embeddings.shape, embeddings.dtype.name
@@ -349,23 +333,13 @@ def _records_of_all(
       )
     if dtype != manifest.dtype:
       raise ValueError(f"embeddings of shard {i} are {dtype}, the manifest says {manifest.dtype}")
-    own.append(dataclasses.asdict(ShardRecord(0, shape[0], describe(shard))))
-  records, first_row = [], 0
-  for part in processes.share(own):
-    of_one = []
-    for record in json_fields.restored(tuple[ShardRecord, ...], part):
-      of_one.append(dataclasses.replace(record, first_row=first_row))
-      first_row += record.num_rows
-    records.append(tuple(of_one))
-  if first_row != manifest.num_passages:
-    raise ValueError(f"shards hold {first_row} passages, the manifest says {manifest.num_passages}")
+  own = [{n: vars(r) for n, r in array_folder.describe(shard).items()} for shard in shards]
+  parts = processes.share(own)
+  records = [json_fields.restored(tuple[dict[str, ArrayRecord], ...], part) for part in parts]
+  found = sum(of_one["embeddings"].shape[0] for part in records for of_one in part)
+  if found != manifest.num_passages:
+    raise ValueError(f"shards hold {found} passages, the manifest says {manifest.num_passages}")
   return records
-
-
-def _json_digest(content: dict) -> str:
-  # Through JSON first: it turns the keys of `recall` into strings and tuples into lists.
-  plain = json.loads(json.dumps(content))
-  return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _gone(root: str, generation: int) -> str:
@@ -373,58 +347,3 @@ def _gone(root: str, generation: int) -> str:
     f"generation {generation} is not in {object_store.absolute(root)} (any more);"
     f" it has {all_generations(root)}"
   )
-
-
-def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
-  """Returns the record of each array."""
-  for name in arrays:
-    if not _NAME.fullmatch(name):
-      raise ValueError(f"an array named {name!r} cannot be stored; use [A-Za-z0-9_.]")
-  return {name: _record(array) for name, array in arrays.items()}
-
-
-def write_arrays(directory: object_store.Path, arrays: Mapping[str, np.ndarray]) -> None:
-  """Writes arrays to a new directory."""
-  directory.mkdir()
-  for name, array in arrays.items():
-    _file_of(directory, name).write_bytes(_content(array).tobytes())
-
-
-def read_arrays(
-  directory: object_store.Path, records: Mapping[str, ArrayRecord]
-) -> dict[str, np.ndarray]:
-  """Reads arrays at the same time."""
-  with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(records))) as pool:
-    arrays = pool.map(functools.partial(_read_array, directory), records, records.values())
-    return dict(zip(records, arrays, strict=True))
-
-
-def _read_array(directory: object_store.Path, name: str, record: ArrayRecord) -> np.ndarray:
-  """Reads an array; allocates no memory unless the file has the recorded size."""
-  if not _NAME.fullmatch(name):
-    raise ValueError(f"{name!r} is not the name of an array")
-  file = _file_of(directory, name)
-  dtype = np.dtype(record.dtype)
-  size, expected = file.stat().length, math.prod(record.shape) * dtype.itemsize
-  if size != expected:
-    raise ValueError(f"{name} has {size} bytes, the manifest says {expected}")
-  content = np.empty(size, np.uint8)
-  object_store.read_into(content.data, file)
-  array = content.view(dtype).reshape(record.shape)
-  if _record(array) != record:
-    raise ValueError(f"{name} differs from the manifest")
-  return array
-
-
-def _file_of(directory: object_store.Path, name: str) -> object_store.Path:
-  return directory / f"{name}.bin"
-
-
-def _record(array: np.ndarray) -> ArrayRecord:
-  digest = hashlib.sha256(_content(array)).hexdigest()
-  return ArrayRecord(array.shape, array.dtype.name, digest)
-
-
-def _content(array: np.ndarray) -> memoryview:
-  # uint8, because the buffer protocol lacks bfloat16.
-  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

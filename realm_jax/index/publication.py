@@ -1,15 +1,12 @@
 """Publishes embeddings of a corpus as the next generation of an index.
 
 Until then those that are finished are kept, so that a killed builder continues from them: the
-embeddings of consecutive passages are one file; its record is written after it and has its SHA-256
-and what the embeddings depend on.
+embeddings of consecutive passages are an array folder, described by what they depend on.
 """
 
 import bisect
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +18,8 @@ from absl import logging
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning, processes
 from realm_jax.devices.datatypes import Tokens
-from realm_jax.foundations import atomic_files, object_store, text_files
+from realm_jax.foundations import array_folder, json_fields, object_store
+from realm_jax.foundations.array_folder import FOLDER_FILE, FolderKind
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, exact_searcher, generations
 from realm_jax.index.searcher import (
@@ -36,7 +34,10 @@ from realm_jax.index.searcher import (
 
 _UNFINISHED = DirectoryKind(
   name="a directory of unfinished embeddings",
-  files=("[0-9]*/*_*.bin", "[0-9]*/*_*.json", "[0-9]*/.*"),
+  files=tuple(f"[0-9]*/*_*/{name}" for name in (FOLDER_FILE, "embeddings.bin", ".*")),
+)
+_PART = FolderKind(
+  name="unfinished embeddings", kind="unfinished", format=1, remake="embed the passages again"
 )
 _RECALL_AT = 10
 _STEP = 1.1  # ratio of successive numbers of leaves tried
@@ -266,27 +267,26 @@ class UnfinishedEmbeddings:
     """Reads the embeddings of consecutive passages; returns whether they are there and intact."""
     path = self._path(rows)
     try:
-      record = text_files.parse_json(object_store.Path(f"{path}.json").read_bytes())
-      content = object_store.Path(f"{path}.bin").read_bytes()
-    except (FileNotFoundError, ValueError):
+      content = object_store.Path(os.path.join(path, FOLDER_FILE)).read_bytes()
+      identity, records = array_folder.decode(content, _PART, dict)
+      kept = records["embeddings"]
+      if (identity, kept.shape, kept.dtype) != (self.identity, into_NxE.shape, into_NxE.dtype.name):
+        raise ValueError(f"they are {kept.dtype} {[*kept.shape]} of {identity}")
+      into_NxE[:] = array_folder.read_arrays(path, records)["embeddings"]
+    except FileNotFoundError:
       return False
-    found = hashlib.sha256(content).hexdigest()
-    if record != {**self.identity, "sha256": found} or len(content) != into_NxE.nbytes:
-      logging.warning("%s.bin is damaged or of another encoder; embedding these passages", path)
+    except json_fields.WRONG as error:
+      logging.warning("%s cannot be used (%s); embedding these passages", path, error)
       return False
-    into_NxE[:] = np.frombuffer(content, into_NxE.dtype).reshape(into_NxE.shape)
     return True
 
   def save(self, rows: slice, embeddings_NxE: np.ndarray) -> None:
     """Writes the embeddings of consecutive passages; a failure is only reported."""
-    path = self._path(rows)
-    content = np.ascontiguousarray(embeddings_NxE).view(np.uint8).tobytes()
-    record = {**self.identity, "sha256": hashlib.sha256(content).hexdigest()}
+    path, arrays = self._path(rows), {"embeddings": embeddings_NxE}
     try:
-      atomic_files.write_bytes(f"{path}.bin", content)
-      atomic_files.write_text(f"{path}.json", json.dumps(record))
+      array_folder.write(path, arrays, kind=_PART, description=self.identity)
     except Exception as error:  # the generation does not need them
-      logging.warning("could not keep finished embeddings in %s.bin: %s", path, error)
+      logging.warning("could not keep finished embeddings in %s: %s", path, error)
 
   def _path(self, rows: slice) -> str:
     name = f"{rows.start:012d}_{rows.stop:012d}"

@@ -23,6 +23,7 @@ import numpy as np
 from realm_jax.devices import processes
 root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
 processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
+from realm_jax.foundations import array_folder
 from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.index.builder_config import BuilderConfig
@@ -44,8 +45,8 @@ np.savez(f"{root}/found_{process}.npz", queries=queries, ids=found.ids_BxK, scor
 def fail(directory, shard):
   raise OSError("disk full")
 
-saved = generations.write_arrays
-generations.write_arrays = fail if process else saved
+saved = array_folder.write_arrays
+array_folder.write_arrays = fail if process else saved
 try:
   build()
 except RuntimeError as error:
@@ -53,7 +54,7 @@ except RuntimeError as error:
 else:
   raise AssertionError("published without the shards of process 1")
 assert generations.newest(f"{root}/together") == 0
-generations.write_arrays = saved
+array_folder.write_arrays = saved
 build()
 # All candidates are rescored, so that enough leaves reach any target.
 build(
@@ -91,8 +92,7 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
   atol = float_tolerance(depth=300, scale=3)  # the tiny encoder, whose last norm is over 8 numbers
   for generation in (0, 1):
     built = generations.read_manifest(str(world / "together"), generation)
-    rows = [(shard.first_row, shard.num_rows) for shard in built.shards]
-    assert rows == [(shard.first_row, shard.num_rows) for shard in alone.shards]
+    assert built.shard_rows == alone.shard_rows
     assert (built.searcher, built.recall) == (alone.searcher, alone.recall)
     np.testing.assert_allclose(
       assembly.load_embeddings(str(world / "together"), generation),

@@ -23,7 +23,7 @@ def store(world, emulated_gcs):
     upload(str(world / name), output=f"{ROOT}/{name}")
   manifest = generations.read_manifest(str(world / "index"), 0)
   shard = generations.restore(str(world / "index"), 0, 0)
-  manifest = dataclasses.replace(manifest, shards=())
+  manifest = dataclasses.replace(manifest, shard_rows=())
   generations.publish(f"{ROOT}/index", 0, [shard], manifest=manifest, keep=2)
   return emulated_gcs
 

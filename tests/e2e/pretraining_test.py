@@ -91,7 +91,9 @@ def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_firs
 
 def test_a_newest_generation_that_is_damaged_is_made_anew(world, tmp_path):
   index = shutil.copytree(world / "index", tmp_path / "index")
-  files = [path for path in pathlib.Path(index, "0", "shard_00000").rglob("*") if path.is_file()]
+  files = [
+    path for path in pathlib.Path(index, "0", "arrays", "shard_00000").rglob("*") if path.is_file()
+  ]
   longest = max(files, key=lambda path: path.stat().st_size)
   longest.write_bytes(longest.read_bytes()[:100])
   keywords = {"checkpoints": str(world / "first" / "checkpoints"), "index": str(index)}

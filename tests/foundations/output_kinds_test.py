@@ -133,7 +133,7 @@ def test_what_a_user_has_survives_and_is_refused_first(job, name, stranger, tmp_
     (WORKDIR, ["checkpoints/4/_CHECKPOINT_METADATA", "checkpoints/4/state/x", "7/thesis.txt"]),
     (WORKDIR, ["launch_local_config.gin", "logs/x.log", "thesis.txt"]),
     (INDEX, ["thesis.txt", "checkpoints/4/x"]),
-    (INDEX, ["3/manifest/metadata", "3/shard/x", "thesis.txt"]),
+    (INDEX, ["3/arrays/folder.json", "3/arrays/shard/x.bin", "thesis.txt"]),
   ],
 )
 def test_a_job_works_beside_files_whose_names_it_does_not_write(kind, beside, tmp_path):

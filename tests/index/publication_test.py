@@ -158,7 +158,7 @@ def test_embeddings_of_another_encoder_step_or_rows_are_not_used(index, digest, 
 
 @pytest.mark.parametrize("name", ["*.bin", "*.json"])
 def test_damaged_embeddings_are_not_used(index, name):
-  (file,) = pathlib.Path(f"{index}.unfinished", "7").glob(name)
+  (file,) = pathlib.Path(f"{index}.unfinished", "7").rglob(name)
   content = bytearray(file.read_bytes())
   content[-3] ^= 1
   file.write_bytes(content)

@@ -162,7 +162,7 @@ class _Publisher:
       return None
     try:
       manifest = generations.read_manifest(self.index, newest)
-      for _ in generations.restore_each(self.index, newest, range(len(manifest.shards))):
+      for _ in generations.restore_each(self.index, newest, range(len(manifest.shard_rows))):
         pass
     except generations.DamagedGenerationError as error:
       logging.error("%s", error)

@@ -3,6 +3,9 @@
 `folder.json` has the kind of the folder, its format, a description, the shape, dtype and SHA-256 of
 each array, and at its end its own SHA-256. It is written last: a folder without it is unfinished.
 Arrays are mapped into memory (`Folder`), or read from a bucket in ranges (`read_arrays`).
+
+Where many folders would be small, each is one file: the same JSON, then the bytes of each array
+(`write_file`, `open_file`).
 """
 
 import concurrent.futures
@@ -31,22 +34,29 @@ from realm_jax.foundations.output_kinds import DirectoryKind, refusal
 FOLDER_FILE = "folder.json"
 _NAME = re.compile(r"\w+([./]\w+)*", re.ASCII)
 _DTYPE = re.compile(r"bool|u?int(8|16|32|64)|b?float(16|32|64)")
+_ALIGNMENT = 64
 _ITS_DIGEST = ',\n "sha256": '
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FolderKind(DirectoryKind):
-  """A kind of folder.
+class Kind:
+  """A kind of named arrays.
 
   Attributes:
-    kind: What its `folder.json` says that it is.
-    format: Changes with what files mean.
-    remake: What to do about one that is missing or damaged, for messages.
+    kind: What is written about them.
+    format: Changes with what they mean.
+    remake: What to do about those that are missing or damaged, for messages.
   """
 
   kind: str
   format: int
   remake: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FolderKind(Kind, DirectoryKind):
+  """A kind of folder, which a job replaces."""
+
   files: tuple[str, ...] = (FOLDER_FILE, "*.bin")
   marks: tuple[str, ...] = (FOLDER_FILE,)
 
@@ -70,10 +80,6 @@ class ArrayRecord:
   dtype: str
   sha256: str
 
-  def __post_init__(self):
-    if not _DTYPE.fullmatch(self.dtype) or min(self.shape, default=0) < 0:
-      raise ValueError(f"an array is {self.dtype!r:.60} {[*self.shape]!s:.60}")
-
   @property
   def num_bytes(self) -> int:
     return math.prod(self.shape) * np.dtype(self.dtype).itemsize
@@ -81,9 +87,8 @@ class ArrayRecord:
 
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
   """Returns the record of each array."""
-  for name in arrays:
-    if not _NAME.fullmatch(name):
-      raise ValueError(f"an array named {name!r} cannot be stored; use [A-Za-z0-9_.]")
+  for name, array in arrays.items():
+    _check(name, array.dtype.name, array.shape)
   return {
     name: ArrayRecord(a.shape, a.dtype.name, _digest_of(as_bytes(a))) for name, a in arrays.items()
   }
@@ -95,7 +100,9 @@ def digest(records: Mapping[str, ArrayRecord], *others: str) -> str:
   return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-def encode(kind: FolderKind, description: Any, records: Mapping[str, ArrayRecord]) -> bytes:
+def encode(
+  kind: Kind, description: Any, records: Mapping[str, ArrayRecord], *, indent: int | None = 1
+) -> bytes:
   """Returns the content of `folder.json`.
 
   Args:
@@ -103,11 +110,11 @@ def encode(kind: FolderKind, description: Any, records: Mapping[str, ArrayRecord
   """
   described = {"description": json_fields.as_json(description), "arrays": dict(records)}
   content = {"kind": kind.kind, "format": kind.format, **described}
-  start = json.dumps(content, indent=1, default=vars).removesuffix("\n}")
+  start = json.dumps(content, indent=indent, default=vars).removesuffix("}").rstrip()
   return f'{start}{_ITS_DIGEST}"{_digest_of(start.encode())}"\n}}\n'.encode()
 
 
-def decode(content: bytes, kind: FolderKind, of: Any) -> tuple[Any, dict[str, ArrayRecord]]:
+def decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRecord]]:
   """Returns the description and the records of a `folder.json`.
 
   Args:
@@ -127,10 +134,18 @@ def decode(content: bytes, kind: FolderKind, of: Any) -> tuple[Any, dict[str, Ar
   if found["sha256"] != _digest_of(start):
     raise ValueError("its SHA-256 differs from the one recorded")
   records = json_fields.restored(dict[str, ArrayRecord], found["arrays"])
-  for name in records:
-    if not _NAME.fullmatch(name):
-      raise ValueError(f"{name!r:.60} is not the name of an array")
+  for name, record in records.items():
+    _check(name, record.dtype, record.shape)
   return json_fields.restored(of, found["description"]), records
+
+
+def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+  """Checks what is known of an array."""
+  if not _NAME.fullmatch(name) or not _DTYPE.fullmatch(dtype) or min(shape, default=0) < 0:
+    raise ValueError(
+      f"an array {name!r:.60} of {dtype:.60} {[*shape]!s:.60} cannot be stored; use names of "
+      "[A-Za-z0-9_.]"
+    )
 
 
 def write(
@@ -286,6 +301,56 @@ class Folder(Generic[Description]):
   def _damaged(self, file: str, reason: object) -> ValueError:
     path = os.path.join(self.directory, file)
     return ValueError(f"{path} is damaged: {reason}; {self._kind.remake}")
+
+
+def write_file(
+  path: str, arrays: Mapping[str, np.ndarray], *, kind: Kind, description: Any = None
+) -> None:
+  """Writes arrays to one file, which is on the disk when this returns; no SHA-256 is recorded."""
+  records = {name: ArrayRecord(a.shape, a.dtype.name, "") for name, a in arrays.items()}
+  header = encode(kind, description, records, indent=None)
+  header += b" " * _padding(8 + len(header))
+  with open(path, "wb") as file:
+    file.write(len(header).to_bytes(8, "little") + header)
+    for array in arrays.values():
+      file.write(as_bytes(array))
+      file.write(bytes(_padding(array.nbytes)))
+    atomic_files.close(file)
+  atomic_files.sync_directory(os.path.dirname(os.path.abspath(path)))
+
+
+def open_file(
+  path: str | os.PathLike, *, kind: Kind, of: Any = None, shapes: Mapping[str, str]
+) -> tuple[dict[str, np.ndarray], Any]:
+  """Maps the arrays of one file; returns them by name, and the description.
+
+  Args:
+    of: The type of the description.
+    shapes: Of arrays that it has; see `array_shapes.check`.
+
+  Raises:
+    ValueError: If it is no such file.
+  """
+  try:
+    with plain_files.open_plain(path) as file:
+      content = np.memmap(file, np.uint8, mode="r").view(np.ndarray)
+    first = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    description, records = decode(content[8:first].tobytes(), kind, of)
+    arrays = {}
+    for name, record in records.items():
+      own = content[first : first + record.num_bytes]
+      arrays[name] = own.view(record.dtype).reshape(record.shape)
+      first += record.num_bytes + _padding(record.num_bytes)
+    if len(content) != first:
+      raise ValueError(f"it has {len(content)} bytes, not {first}")
+    array_shapes.check(arrays, shapes)
+    return arrays, description
+  except json_fields.WRONG as error:
+    raise ValueError(f"{os.fspath(path)} is damaged: {error}; {kind.remake}") from error
+
+
+def _padding(size: int) -> int:
+  return -size % _ALIGNMENT
 
 
 def _file(directory: str, name: str) -> str:

@@ -95,9 +95,12 @@ def test_a_file_of_another_size_is_refused_by_name(tmp_path, damage):
   [
     ({"kind": "moon"}, "it is 'moon' of format 3, not 'world' of format 3; make it again"),
     ({"format": 2}, "it is 'world' of format 2, not 'world' of format 3; make it again"),
-    ({"arrays": {"../x": {"shape": [1], "dtype": "int8", "sha256": ""}}}, "'../x' is not the name"),
-    ({"arrays": {"x": {"shape": [-1], "dtype": "int8", "sha256": ""}}}, r"is 'int8' \[-1\]"),
-    ({"arrays": {"x": {"shape": [1], "dtype": "object", "sha256": ""}}}, "is 'object'"),
+    ({"arrays": {"../x": {"shape": [1], "dtype": "int8", "sha256": ""}}}, "'../x' of int8"),
+    (
+      {"arrays": {"x": {"shape": [-1], "dtype": "int8", "sha256": ""}}},
+      r"'x' of int8 \[-1\] cannot",
+    ),
+    ({"arrays": {"x": {"shape": [1], "dtype": "object", "sha256": ""}}}, "'x' of object"),
     ({"description": 7}, "7 is no str"),
   ],
 )
@@ -143,3 +146,35 @@ def test_a_bucket_is_written_and_read_without_the_cache(emulated_gcs):
   description, records = array_folder.decode(content, KIND, dict)
   assert description == {"name": "é"}
   assert_equal(array_folder.read_arrays("gs://bucket/direct", records), ARRAYS)
+
+
+def test_many_arrays_are_one_file(tmp_path):
+  path = os.fspath(tmp_path / "world")
+  array_folder.write_file(path, ARRAYS, kind=KIND, description={"name": "é"})
+  shapes = {"embeddings": "V2 N 4", "shard_0/ids.npy": "i8 M", "nothing": "f4 0 E"}
+  found, description = array_folder.open_file(path, kind=KIND, of=dict, shapes=shapes)
+  assert_equal(found, ARRAYS)
+  assert description == {"name": "é"}
+  assert not found["embeddings"].flags.writeable
+  for kind, changed, message in (
+    (OTHER, shapes, "it is 'world' of format 3, not 'moon' of format 3; make it again"),
+    (KIND, {"embeddings": "V2 7 4"}, r"embeddings is bfloat16 \[5, 4\], not V2 7 4; make it again"),
+    (KIND, {"absent": "i4 N"}, "'absent'; make it again"),
+  ):
+    with pytest.raises(ValueError, match=f"{path} is damaged: {message}"):
+      array_folder.open_file(path, kind=kind, of=dict, shapes=changed)
+
+
+def test_no_change_of_what_describes_a_file_is_read(tmp_path):
+  file = tmp_path / "world"
+  array_folder.write_file(os.fspath(file), {"ids": np.arange(8)}, kind=KIND)
+  content = file.read_bytes()
+  used = 8 + len(content[8:-64].rstrip(b" "))
+  for place in range(used):
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(ValueError, match=f"{file} is damaged"):
+      array_folder.open_file(file, kind=KIND, shapes={"ids": "i8 8"})
+  for changed in (b"", content[:4], content[:-1], content + b"x"):
+    file.write_bytes(changed)
+    with pytest.raises(ValueError, match=f"{file} is damaged"):
+      array_folder.open_file(file, kind=KIND, shapes={})

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import array_folder, atomic_files
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.knowledge_base.store import array_file
 
+ARRAYS = array_folder.Kind(kind="a", format=1, remake="")
 KIND = DirectoryKind(name="a thing", files=("*", "*/"))
 
 
@@ -107,7 +107,7 @@ def test_what_a_killed_job_left_is_removed_but_not_that_of_a_living_one(tmp_path
   path = tmp_path / "store"
   unfinished = f"""
 import time
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import array_folder, atomic_files
 from tests.foundations.atomic_files_test import KIND
 with atomic_files.new_directory({str(path)!r}, kind=KIND):
   print("begun", flush=True)
@@ -148,7 +148,7 @@ def test_the_names_of_new_files_are_flushed_after_their_contents(tmp_path, monke
   for new, write in (
     (tmp_path / "a" / "file", lambda path: atomic_files.write_text(path, "x")),
     (tmp_path / "b" / "directory", make_directory),
-    (tmp_path / "c" / "array", lambda path: array_file.write(path, {}, metadata=None)),
+    (tmp_path / "c" / "array", lambda path: array_folder.write_file(path, {}, kind=ARRAYS)),
   ):
     os.makedirs(new.parent, exist_ok=True)
     write(new)

@@ -102,7 +102,10 @@ def test_published_and_lower_numbers_are_refused(tmp_path, generation):
     (lambda shards: shards[0].pop("embeddings"), "shard 0 needs an array 'embeddings'"),
     (lambda s: s[1].update(embeddings=np.ones((20, 9), np.float32)), r"not \(20, 9\)"),
     (lambda s: s[1].update(embeddings=np.ones((20, 8))), "are float64, the manifest says float32"),
-    (lambda shards: shards[0].update({"../x": np.ones(3)}), "'../x' cannot be stored"),
+    (
+      lambda shards: shards[0].update({"../x": np.ones(3)}),
+      "'../x' of float64 .* cannot be stored",
+    ),
   ],
 )
 def test_shards_that_contradict_the_manifest_are_refused(tmp_path, change, message):

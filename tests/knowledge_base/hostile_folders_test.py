@@ -14,12 +14,12 @@ import zlib
 import numpy as np
 import pytest
 
+from realm_jax.foundations import array_folder
 from realm_jax.index import cells
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning.adapter import Adapter, Seen
 from realm_jax.knowledge_base.learning.answerability import Answerability
 from realm_jax.knowledge_base.learning.use_memory import Recall
-from realm_jax.knowledge_base.store import array_file
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
 from realm_jax.knowledge_base.store.hits import Earned
 
@@ -238,6 +238,14 @@ def damaged_array(array, draw):
       return array
 
 
+def opened(file):
+  """Returns the arrays of a file, their description, and their kind."""
+  header = file.read_bytes()[8:]
+  found, _ = json.JSONDecoder().raw_decode(header.decode(errors="replace"))
+  kind = array_folder.Kind(kind=found["kind"], format=found["format"], remake="")
+  return *array_folder.open_file(file, kind=kind, shapes={}), kind
+
+
 def damage(file, draw):
   content = file.read_bytes()
   if file.suffix == ".json":
@@ -250,14 +258,14 @@ def damage(file, draw):
   elif file.name == "seen":
     content = draw.choice([b"\xff", b"", b"x" * 100])
   else:
-    arrays, metadata = array_file.open_mapped(file, shapes={})
-    if metadata is not None and draw.random() < 0.2:
-      metadata = damaged(metadata, draw)
+    arrays, description, kind = opened(file)
+    if description is not None and draw.random() < 0.2:
+      description = damaged(description, draw)
     else:
       name = draw.choice([name for name in arrays if arrays[name].size])
       arrays[name] = damaged_array(np.array(arrays[name]), draw)
     file.unlink()  # what is mapped stays
-    array_file.write(file, arrays, metadata=metadata)
+    array_folder.write_file(file, arrays, kind=kind, description=description)
     return
   file.write_bytes(content)
 
@@ -311,9 +319,9 @@ def test_whatever_values_files_have_a_line_names_the_folder(whole, tmp_path, see
 NOT_FINITE = {  # files, their arrays, and what says so, if it is not passed over
   "embeddings": ("segments/*", r"embeddings", "segment .* embeddings have NaN"),
   "of cells": ("segments/*", r"cells\.embeddings_NxE", "segment .* embeddings have NaN"),
-  "centroids": ("segments/*", r"cells\.centroids_CxE", "segment .* of cells have NaN"),
-  "sums": ("segments/*", r"cells\.sum_E", "segment .* of cells have NaN"),
-  "products": ("segments/*", r"cells\.products_ExE", "segment .* of cells have NaN"),
+  "centroids": ("segments/*", r"cells\.centroids_CxE", "segments/.* of cells have NaN"),
+  "sums": ("segments/*", r"cells\.sum_E", "segments/.* of cells have NaN"),
+  "products": ("segments/*", r"cells\.products_ExE", "segments/.* of cells have NaN"),
   "adapter": ("models/*/adapter", "weights|bias", "adapter cannot be read: .* have NaN"),
   "question": ("memory.jsonl", "", None),
 }
@@ -338,12 +346,12 @@ def test_vectors_that_are_not_finite_rank_nothing(
       assert any("embedding" in line for line in lines)
       file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     else:
-      arrays, metadata = array_file.open_mapped(file, shapes={})
+      arrays, description, kind = opened(file)
       arrays = {name: np.array(array) for name, array in arrays.items()}
       for name in filter(re.compile(names).fullmatch, arrays):
         arrays[name].reshape(-1)[3] = value
       file.unlink()
-      array_file.write(file, arrays, metadata=metadata)
+      array_folder.write_file(file, arrays, kind=kind, description=description)
   told = pytest.raises(ValueError, match=error) if error else contextlib.nullcontext()
   with told:
     search(KnowledgeBase(path, encoder=embed), "moss fern alga", k=99)
@@ -364,11 +372,11 @@ def test_moments_that_are_too_large_are_not_those_of_the_embeddings(whole, tmp_p
   path = tmp_path / "kb"
   shutil.copytree(whole, path)
   for file in path.glob("segments/*"):
-    arrays, metadata = array_file.open_mapped(file, shapes={})
+    arrays, description, kind = opened(file)
     if "cells.sum_E" in arrays:
       arrays["cells.sum_E"] = np.array(arrays["cells.sum_E"]) + 1e150
       arrays["cells.products_ExE"] = np.array(arrays["cells.products_ExE"]) * 1e150
       file.unlink()
-      array_file.write(file, arrays, metadata=metadata)
+      array_folder.write_file(file, arrays, kind=kind, description=description)
   with np.errstate(all="ignore"), pytest.raises(ValueError, match="sum_E is not that of the emb"):
     KnowledgeBase(path, encoder=embed).search("moss")

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from realm_jax.checkpoints.formats import sentence_modules
-from realm_jax.foundations import extras, hub, progress
+from realm_jax.foundations import array_folder, extras, hub, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.encoders.together import Together
-from realm_jax.knowledge_base.store import array_file, commits
+from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.passages import titled
 
 # The last is long, so that an encoder that reads less of a text, or more, is another.
@@ -43,6 +43,7 @@ _PROBES = (
 _NEAR = 0.03  # relative distance of probes; half precision or another device changes them by less
 _BATCH, _TOGETHER = 64, 8  # passages and questions of one call
 _FILE = "encoder"
+_PROBED = array_folder.Kind(kind="encoder", format=1, remake=commits.RESTORE)
 _KIND = DirectoryKind(name="an encoder", files=(_FILE,))
 LIBRARY = "sentence-transformers:"  # begins the address of a model that this library loads
 _VERSION = 6  # the first that does not run the code of a local model
@@ -248,12 +249,14 @@ def keep(directory: str, encoder: TextEncoder, *, before: commits.Commit | None)
     with contextlib.suppress(ValueError):
       kept.check(encoder)
       return name
-  probes, metadata = {"probes": encoder.probes_PxE}, {"address": encoder.address}
+  probes, address = {"probes": encoder.probes_PxE}, encoder.address
   return commits.write_model(
     directory,
     encoder.address.encode() + encoder.probes_PxE.tobytes(),
     kind=_KIND,
-    write=lambda folder: array_file.write(f"{folder}/{_FILE}", probes, metadata=metadata),
+    write=lambda folder: array_folder.write_file(
+      f"{folder}/{_FILE}", probes, kind=_PROBED, description=address
+    ),
   )
 
 
@@ -266,5 +269,5 @@ def find(directory: str, name: str) -> Kept | None:
 @functools.lru_cache(maxsize=16)
 def _read(path: str) -> Kept:
   shapes = {"probes": f"f4 {2 * len(_PROBES)} E"}
-  arrays, metadata = array_file.open_mapped(path, shapes=shapes, metadata=dict[str, str])
-  return Kept(metadata["address"], np.array(arrays["probes"]))
+  arrays, address = array_folder.open_file(path, kind=_PROBED, of=str, shapes=shapes)
+  return Kept(address, np.array(arrays["probes"]))

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from realm_jax.foundations import array_shapes, atomic_files, json_fields, plain_files
+from realm_jax.foundations import array_folder, array_shapes, atomic_files, json_fields, plain_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.learning.past_questions import digest
-from realm_jax.knowledge_base.store import array_file, commits
+from realm_jax.knowledge_base.store import commits
 
 _SEEN = DirectoryKind(name="questions that were learned from", files=("seen",))
+_ARRAYS = array_folder.Kind(kind="adapter", format=1, remake=commits.RESTORE)
 _ADAPTER = DirectoryKind(name="an adapter", files=("adapter",))
 
 
@@ -39,14 +40,15 @@ class Adapter:
       directory,
       self.weights_ExE.tobytes() + self.bias_E.tobytes(),
       kind=_ADAPTER,
-      write=lambda folder: array_file.write(f"{folder}/adapter", arrays, metadata=None),
+      write=lambda folder: array_folder.write_file(f"{folder}/adapter", arrays, kind=_ARRAYS),
     )
 
   @classmethod
   def open(cls, directory: str, name: str) -> "Adapter":
     """Opens that of a knowledge base."""
     path = f"{commits.model_path(directory, name)}/adapter"
-    arrays, _ = array_file.open_mapped(path, shapes={"weights": "f4 E E", "bias": "f4 E"})
+    shapes = {"weights": "f4 E E", "bias": "f4 E"}
+    arrays, _ = array_folder.open_file(path, kind=_ARRAYS, shapes=shapes)
     with json_fields.named(path):
       for name, array in arrays.items():
         array_shapes.check_vectors(name, array)

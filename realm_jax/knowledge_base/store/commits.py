@@ -23,7 +23,8 @@ from absl import logging
 from realm_jax.foundations import atomic_files, choices, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 
-_FORMAT = 9
+_FORMAT = 10
+RESTORE = "restore the folder from a backup"
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
@@ -264,7 +265,7 @@ def _newest_of(directory: str, names: list[str]) -> Commit:
       logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
       continue
     raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
-  raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
+  raise ValueError(f"no commit of {directory} can be read; {RESTORE}")
 
 
 def read_empty(directory: str) -> Commit | None:
@@ -288,7 +289,7 @@ def check_newest(directory: str, commit: Commit) -> None:
   if newest != commit.file:
     raise ValueError(
       f"commit {newest} of {directory} cannot be read, so nothing is written; use the version that "
-      "wrote it, or restore the folder from a backup"
+      f"wrote it, or {RESTORE}"
     )
 
 

@@ -14,14 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.foundations import array_shapes, progress
-from realm_jax.knowledge_base.store import array_file, commits, passages
+from realm_jax.foundations import array_folder, array_shapes, progress
+from realm_jax.knowledge_base.store import commits, passages
 from realm_jax.knowledge_base.store.file_states import FileStates
 from realm_jax.knowledge_base.store.segment import Segment, content_digests
 from realm_jax.knowledge_base.store.snapshot import Place, Snapshot
 from realm_jax.text.languages import Evidence, Recognized
 from realm_jax.text.terminal import line
 
+_KIND = array_folder.Kind(kind="staged", format=1, remake="delete it")
 STAGED = "staged"  # where embeddings are kept until they are committed
 _STAGED_SHAPES = {"digests": "u1 N 16", "embeddings": "f4 N E"}
 _PASSAGES_AT_ONCE = 1024  # that a kill loses at most: under a minute with a small encoder
@@ -97,14 +98,14 @@ class Embedder:
     digests = np.frombuffer(b"".join(map(_digest, passages)), np.uint8)
     path = os.path.join(self._folder, f"{self._model}-{_digest(passages[0]).hex()}")
     arrays = {"digests": digests.reshape(len(passages), -1), "embeddings": embeddings_NxE}
-    array_file.write(path, arrays, metadata=None)
+    array_folder.write_file(path, arrays, kind=_KIND)
 
   def _staged(self) -> dict[bytes, np.ndarray]:
     """Returns embeddings by the digest of their passage."""
     found = {}
     for path in self._paths(of=f"{self._model}-"):
       with contextlib.suppress(ValueError):  # half written
-        arrays, _ = array_file.open_mapped(path, shapes=_STAGED_SHAPES)
+        arrays, _ = array_folder.open_file(path, kind=_KIND, shapes=_STAGED_SHAPES)
         array_shapes.check_vectors("embeddings", arrays["embeddings"])
         found |= zip(map(bytes, arrays["digests"]), arrays["embeddings"], strict=True)
     return found

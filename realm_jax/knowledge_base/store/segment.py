@@ -12,11 +12,10 @@ from absl import logging
 
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.outline import Mark
-from realm_jax.foundations import array_shapes, json_fields, text_files
+from realm_jax.foundations import array_folder, array_shapes, json_fields, text_files
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
-from realm_jax.knowledge_base.store import array_file
 from realm_jax.knowledge_base.store.columns import Fields, Strings, numbered, renumbered
 from realm_jax.knowledge_base.store.passages import Passage, searched_titles, titled
 from realm_jax.text.languages import Recognized, parse_tags, recognize
@@ -318,7 +317,7 @@ class Segment:
     if self.cells is not None:
       arrays |= {f"cells.{name}": getattr(self.cells, name) for name in _OF_CELLS}
       arrays |= {f"cells.{name}": getattr(self.cells.moments, name) for name in _OF_MOMENTS}
-    array_file.write(path, arrays, metadata=vars(metadata))
+    array_folder.write_file(path, arrays, kind=_KIND, description=metadata)
 
   @classmethod
   def open(cls, path: str) -> "Segment":
@@ -327,10 +326,8 @@ class Segment:
     Raises:
       ValueError: If it is damaged.
     """
-    try:
+    with json_fields.named(path):
       return cls._mapped(path)
-    except json_fields.WRONG as error:
-      raise ValueError(f"segment {path} cannot be opened: {error}") from error
 
   def _check(self) -> None:
     """Checks that all is of what there is, except for what `check_values` does."""
@@ -367,7 +364,7 @@ class Segment:
 
   @classmethod
   def _mapped(cls, path: str) -> "Segment":
-    arrays, metadata = array_file.open_mapped(path, shapes=_SHAPES, metadata=_Metadata)
+    arrays, metadata = array_folder.open_file(path, kind=_KIND, of=_Metadata, shapes=_SHAPES)
     number = {"N": len(arrays["texts.ends"]) - 1}
     if has_cells := "cells.rows" in arrays:
       array_shapes.check(arrays, _SHAPES_OF_CELLS, **number)
@@ -427,6 +424,7 @@ class _Metadata:
   probes: int = 0
 
 
+_KIND = array_folder.Kind(kind="segment", format=1, remake="restore the folder from a backup")
 # Of what documents alone tell of their languages, and their bytes.
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time

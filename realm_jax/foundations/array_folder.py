@@ -33,7 +33,8 @@ from realm_jax.foundations.output_kinds import DirectoryKind, refusal
 
 FOLDER_FILE = "folder.json"
 _NAME = re.compile(r"\w+([./]\w+)*", re.ASCII)
-_DTYPE = re.compile(r"bool|u?int(8|16|32|64)|b?float(16|32|64)")
+_SIZES = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}  # of items
+_SIZES |= {f"{kind}{8 * size}": size for kind in ("int", "uint") for size in (1, 2, 4, 8)}
 _ALIGNMENT = 64
 _ITS_DIGEST = ',\n "sha256": '
 
@@ -74,15 +75,15 @@ class FolderKind(Kind, DirectoryKind):
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRecord:
-  """Shape and dtype of an array, and the SHA-256 of its bytes."""
+  """Shape and dtype of an array, and the SHA-256 of its bytes; None if the array is in one file."""
 
   shape: tuple[int, ...]
   dtype: str
-  sha256: str
+  sha256: str | None = None
 
   @property
   def num_bytes(self) -> int:
-    return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+    return math.prod(self.shape) * _SIZES[self.dtype]
 
 
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
@@ -133,17 +134,19 @@ def decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRec
   start = content.rpartition(_ITS_DIGEST.encode())[0]
   if found["sha256"] != _digest_of(start):
     raise ValueError("its SHA-256 differs from the one recorded")
-  records = json_fields.restored(dict[str, ArrayRecord], found["arrays"])
-  for name, record in records.items():
-    _check(name, record.dtype, record.shape)
+  records = {}
+  for name, record in found["arrays"].items():
+    records[name] = ArrayRecord(tuple(record["shape"]), record["dtype"], record.get("sha256"))
+    _check(name, records[name].dtype, records[name].shape)
   return json_fields.restored(of, found["description"]), records
 
 
 def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
   """Checks what is known of an array."""
-  if not _NAME.fullmatch(name) or not _DTYPE.fullmatch(dtype) or min(shape, default=0) < 0:
+  sizes_fit = all(type(size) is int and size >= 0 for size in shape)
+  if not _NAME.fullmatch(name) or dtype not in _SIZES or not sizes_fit:
     raise ValueError(
-      f"an array {name!r:.60} of {dtype:.60} {[*shape]!s:.60} cannot be stored; use names of "
+      f"an array {name!r:.60} of {dtype!s:.60} {[*shape]!s:.60} cannot be stored; use names of "
       "[A-Za-z0-9_.]"
     )
 
@@ -307,7 +310,7 @@ def write_file(
   path: str, arrays: Mapping[str, np.ndarray], *, kind: Kind, description: Any = None
 ) -> None:
   """Writes arrays to one file, which is on the disk when this returns; no SHA-256 is recorded."""
-  records = {name: ArrayRecord(a.shape, a.dtype.name, "") for name, a in arrays.items()}
+  records = {name: ArrayRecord(a.shape, a.dtype.name) for name, a in arrays.items()}
   header = encode(kind, description, records, indent=None)
   header += b" " * _padding(8 + len(header))
   with open(path, "wb") as file:
@@ -338,9 +341,10 @@ def open_file(
     description, records = decode(content[8:first].tobytes(), kind, of)
     arrays = {}
     for name, record in records.items():
-      own = content[first : first + record.num_bytes]
+      size = record.num_bytes
+      own = content[first : first + size]
       arrays[name] = own.view(record.dtype).reshape(record.shape)
-      first += record.num_bytes + _padding(record.num_bytes)
+      first += size + _padding(size)
     if len(content) != first:
       raise ValueError(f"it has {len(content)} bytes, not {first}")
     array_shapes.check(arrays, shapes)

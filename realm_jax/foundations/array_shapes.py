@@ -1,5 +1,6 @@
 """What is checked of arrays in files that others made, before anything is looked up in them."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,16 +20,23 @@ def check(arrays: Mapping[str, Any], shapes: Mapping[str, str], **sizes: int) ->
     KeyError, ValueError: If one is missing or another.
   """
   for name, shape in shapes.items():
-    kind, *axes = shape.split()
+    kind, axes = _parsed(shape)
     array = arrays[name]
     dtype = np.dtype(array.dtype)
-    fits = dtype.str[1:].startswith(kind) and len(array.shape) == len(axes)
-    for axis, size in zip(axes, array.shape, strict=False):
-      letter, _, more = axis.partition("+")
-      known = int(letter) if letter.isdigit() else sizes.setdefault(letter, size - int(more or 0))
-      fits = fits and size == known + int(more or 0) >= int(more or 0)
+    fits = dtype.str.startswith(kind, 1) and len(array.shape) == len(axes)
+    for (letter, more), size in zip(axes, array.shape, strict=False):
+      known = letter if isinstance(letter, int) else sizes.setdefault(letter, size - more)
+      fits = fits and size == known + more >= more
     if not fits:
       raise ValueError(f"{name} is {dtype} {[*array.shape]}, not {shape}")
+
+
+@functools.cache
+def _parsed(shape: str) -> tuple[str, tuple[tuple[str | int, int], ...]]:
+  """Returns the kind, and the letter or size of each axis with what is added to it."""
+  kind, *axes = shape.split()
+  parts = [axis.partition("+") for axis in axes]
+  return kind, tuple((int(a) if a.isdigit() else a, int(more or 0)) for a, _, more in parts)
 
 
 def check_ends(name: str, ends: np.ndarray, length: int) -> None:

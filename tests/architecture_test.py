@@ -220,6 +220,51 @@ def test_numpy_reads_no_pickles():
         assert ast.literal_eval(node.value) is False, file
 
 
+# Other files that libraries or users name, and what is gone when a process ends.
+NO_CONTAINERS = {
+  "data/input_pipeline.py": "the position of tf.data, a checkpoint of TensorFlow",
+  "devices/processes.py": "messages between processes, in memory",
+  "evaluation/answer_matching.py": "temporary files",
+  "index/scann_searcher.py": "ScaNN's own files, in a temporary directory",
+  "jobs/preparation/export_checkpoint.py": "for other programs",
+  "jobs/preparation/import_checkpoint.py": "of other programs",
+}
+OF_FILES = {"memmap", "open_memmap", "load", "save", "savez", "savez_compressed", "fromfile"}
+
+
+def keeps_arrays(source):
+  """Returns whether a file maps, reads or writes files of arrays with numpy."""
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Attribute):
+      of_numpy = isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy", "format")
+      if node.attr == "tofile" or (of_numpy and node.attr in OF_FILES):
+        return True
+  return False
+
+
+def test_arrays_on_disk_have_one_container():
+  ((number, where),) = (
+    row[1:] for row in table("things of one kind | number | where") if "arrays" in row[0]
+  )
+  found = {file for file, path in source_files() if keeps_arrays(path.read_text("utf-8"))}
+  assert found - NO_CONTAINERS.keys() == {where} and int(number) == 1
+  assert NO_CONTAINERS.keys() <= found
+
+
+@pytest.mark.parametrize(
+  ("source", "found"),
+  [
+    ("import numpy as np\nnp.load(path)", True),
+    ("array.tofile(path)", True),
+    ("numpy.memmap(path)", True),
+    ("json.load(file)", False),
+    ("np.frombuffer(content)", False),
+  ],
+)
+def test_the_walk_sees_files_of_arrays(source, found):
+  assert keeps_arrays(source) == found
+
+
 def test_gin_files_do_not_shadow_the_library():
   assert list((ROOT / "gin").rglob("*.py")) == []
 

@@ -141,10 +141,10 @@ def num_shares(num_rows: int) -> int:
   return 1 if num_rows % size else size
 
 
-def is_of_tpus() -> bool:
-  """Returns whether the mesh of `on_mesh` is one of TPUs."""
+def platform() -> str:
+  """Returns the platform of the mesh of `on_mesh`, such as "tpu" or "gpu"; "" without a mesh."""
   device = jax.sharding.get_abstract_mesh().abstract_device
-  return device is not None and device.platform == "tpu"
+  return "" if device is None else device.platform
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

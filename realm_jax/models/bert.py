@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from absl import logging
 
-from realm_jax.devices import datatypes, partitioning
+from realm_jax.devices import datatypes
 from realm_jax.foundations import choices
-from realm_jax.models import dropout, fused_attention
+from realm_jax.models import attention_kernels, dropout, fused_attention
 from realm_jax.models.products import activated_product, fastest_dtype, product, product_transposed
 
 _ACTIVATIONS = {
@@ -58,8 +58,9 @@ class BertConfig(choices.Checked):
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
     dtype: Dtype of the activations: "float32", "bfloat16", "float64" (for comparisons), or "auto",
       whichever of the first two is faster on the machine that opens the model.
-    attention: "plain", "fused" (one kernel, which other devices than TPUs emulate slowly), or
-      "auto", fused where a program is compiled for a mesh of TPUs. The two draw different dropout.
+    attention: "plain", "fused" (one kernel: ours on TPUs, which draws other dropout and which CPUs
+      emulate slowly, or cuDNN's on GPUs, which has none, so `attention_dropout_rate` must be 0), or
+      "auto", fused where a program is compiled for a mesh of devices with a kernel for it.
     remat: Keeps only each layer's input for the backward pass and recomputes the rest.
     initializer_range: Standard deviation of the initializer of kernels and embeddings.
     copies: For a reader, whether it can also copy words of a passage, which a small one then learns
@@ -92,8 +93,6 @@ class BertConfig(choices.Checked):
       )
     if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
       raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
-    if self.dtype == "float64" and self.attention == "fused":
-      raise ValueError("attention='fused' computes in float32; use 'plain' with dtype='float64'")
 
   @property
   def compute_dtype(self) -> str:
@@ -120,17 +119,15 @@ class BertConfig(choices.Checked):
           "raise max_length"
         )
 
-  def fuses_attention(self, length: int) -> bool:
-    """Returns whether attention over `length` positions uses the fused kernel on this mesh."""
-    fits = length <= fused_attention.LONGEST
-    if self.attention == "fused" and not fits:
-      raise ValueError(
-        f"attention='fused' of {length} positions; at most {fused_attention.LONGEST} fit, so use "
-        "'auto' or 'plain'"
-      )
-    if self.attention == "auto":
-      return fits and self.dtype != "float64" and partitioning.is_of_tpus()
-    return self.attention == "fused"
+  def attention_kernel(self, length: int, *, deterministic: bool) -> attention_kernels.Kernel:
+    """Returns which kernel computes attention over `length` positions on this mesh."""
+    return attention_kernels.choose(
+      self.attention,
+      length=length,
+      head_size=self.hidden_size // self.num_heads,
+      dtype=self.compute_dtype,
+      dropout_rate=0.0 if deterministic else self.attention_dropout_rate,
+    )
 
 
 def wide_dtype(config: BertConfig) -> jnp.dtype:
@@ -218,14 +215,19 @@ class SelfAttention(TypedModule):
     heads = functools.partial(
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
     )
-    projections = [heads(name=name) for name in ("query", "key", "value")]
-    # The fused kernel saves the memory of the logits, which are small for a few positions.
-    if some_FxQxD is all_FxLxD and config.fuses_attention(mask_FxL.shape[1]):
+    projections, kernel = [heads(name=name) for name in ("query", "key", "value")], "plain"
+    # A kernel saves the memory of the logits, which are small for a few positions.
+    if some_FxQxD is all_FxLxD:
+      kernel = config.attention_kernel(mask_FxL.shape[1], deterministic=words_Fx2 is None)
+    if kernel == "pallas":
       context = self._fused(projections, all_FxLxD, mask_FxL, words_Fx2)
     else:
       inputs = some_FxQxD, all_FxLxD, all_FxLxD
       query, key, value = (project(rows) for project, rows in zip(projections, inputs, strict=True))
-      context = self._plain(query, key, value, mask_FxL, words_Fx2)
+      if kernel == "cudnn":
+        context = attention_kernels.by_lengths(query, key, value, mask_FxL)
+      else:
+        context = self._plain(query, key, value, mask_FxL, words_Fx2)
     return Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")(context)
 
   def _fused(self, projections, all_FxLxD, mask_FxL, words_Fx2):

@@ -1,7 +1,4 @@
-"""Compiles programs for devices that this machine may lack, and tells what they need of them.
-
-Published peaks give the least time that a program takes on a device (its roofline).
-"""
+"""Compiles programs for devices that this machine may lack, and tells what they need of them."""
 
 import contextlib
 import dataclasses
@@ -9,74 +6,24 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import jax
 import psutil
 from absl import logging
 
-from realm_jax.foundations import extras, system
+from realm_jax.foundations import extras
+from realm_jax.training import gpu_programs
+from realm_jax.training.accelerators import GIB, GPUS, TPUS
 
-GIB = 2**30
-
-# Of a device of each kind, GiB of memory and the part that the compiler reserves. A device is what
-# JAX counts as one: a core of TPU v2, v3 and v7x, a chip of the others.
-_TPUS = {
-  "v2": (8, 0.5),
-  "v3": (16, 0.5),
-  "v4": (32, 0.5),
-  "v5e": (16, 0.25),
-  "v5p": (95, 0.25),
-  "v6e": (32, 0.75),
-  "v7x": (96, 1.25),
-}
-# FLOP/s in bfloat16 and bytes per second of a device, as published, by JAX's name for it.
-_PEAKS = {  # the longer name first
-  "TPU v2": (22.5e12, 350e9),
-  "TPU v3": (61.5e12, 450e9),
-  "TPU v4": (275e12, 1200e9),
-  "TPU v5 lite": (197e12, 819e9),
-  "TPU v5": (459e12, 2765e9),
-  "TPU v6 lite": (918e12, 1640e9),
-  "TPU7x": (1153.5e12, 3690e9),
-  "H200": (989e12, 4800e9),
-  "H100": (989e12, 3350e9),
-  "A100-SXM4-80GB": (312e12, 2039e9),
-  "A100": (312e12, 1555e9),
-  "L4": (121e12, 300e9),
-}
 # libtpu's setting that makes a v4 chip one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
 _LIBTPU_NAMES = {"v7x": "tpu7x"}
+_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+# Kernels cannot be timed, and their code is not needed.
+_GPU_OPTIONS = {"xla_gpu_autotune_level": "0", "xla_backend_optimization_level": "0"}
 # The setting that JAX has up to 0.10, then that of later releases.
 _LITTLE_EFFORT = {"jax_exec_time_optimization_effort": -1.0, "jax_optimization_level": "O1"}
-
-
-class Peak(NamedTuple):
-  """The peak of one device."""
-
-  flops: float
-  memory_bandwidth: float
-
-  def seconds(self, *, flops: float, bytes_accessed: float) -> float:
-    """Returns the least time of a program: it computes and moves bytes at the same time."""
-    return max(flops / self.flops, bytes_accessed / self.memory_bandwidth)
-
-
-def peak_of(device: jax.Device, *, num_devices: int) -> Peak | None:
-  """Returns the published peak of a device, or None if it is not in the table.
-
-  Args:
-    device: A device, present or only compiled for.
-    num_devices: The number of CPU devices that share the machine.
-  """
-  if device.platform == "cpu":
-    # Orders of magnitude: per core sixteen float32 multiply-adds a cycle at 2.5 GHz, and 20 GB/s.
-    cores = system.num_cores()
-    return Peak(cores * 80e9 / num_devices, 20e9 / num_devices)
-  kind = device.device_kind
-  return next((Peak(*peak) for name, peak in _PEAKS.items() if name in kind), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,8 +46,9 @@ class CompiledProgram:
 
   Attributes:
     result_bytes: Bytes of results that do not reuse the buffer of an argument.
-    flops: Operations. The compiler counts the body of a loop once.
-    bytes_accessed: Bytes read and written by all operations, counted likewise.
+    flops: Operations.
+    bytes_accessed: Bytes read and written by all operations.
+    kernels: Number of kernels that a GPU runs; 0 if they are not counted.
     refusal: Why the program cannot be compiled for this device, or None. If set, the other figures
       are 0.
   """
@@ -111,6 +59,7 @@ class CompiledProgram:
   code_bytes: int = 0
   flops: float = 0.0
   bytes_accessed: float = 0.0
+  kernels: int = 0
   refusal: str | None = None
 
   @property
@@ -120,23 +69,23 @@ class CompiledProgram:
 
 
 def open_topology(name: str) -> Topology:
-  """Returns the devices of a topology: `v3:8x8` and other TPUs, `cpu:8`, or `local`.
+  """Returns the devices of a topology: `v3:8x8` and other TPUs, `h100:1`, `cpu:8`, or `local`.
 
-  `local` has the devices of this machine, GPUs included, for which nothing can be compiled on
-  another one. To get several CPU devices, call this before JAX has started.
+  `local` has the devices of this machine. To get several CPU devices, or GPUs, call this before JAX
+  has started.
 
   Raises:
-    ValueError: If the name is unknown, libtpu is missing or knows no such topology, or JAX has
-      fewer CPU devices.
+    ValueError: If the name is unknown, what compiles for the devices is missing or knows no such
+      topology, or JAX has fewer CPU devices.
   """
   kind, _, sizes = name.partition(":")
   if name == "local":
     return Topology(name=name, devices=jax.devices(), usable_bytes=_memory_here(jax.devices()))
-  known = kind == "cpu" or kind in _TPUS
-  if not known or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){0,2}", sizes):
+  known, most = kind == "cpu" or kind in TPUS or kind in GPUS, 0 if kind in GPUS else 2
+  if not known or not re.fullmatch(rf"[1-9]\d*(x[1-9]\d*){{0,{most}}}", sizes):
     raise ValueError(
-      f"topology {name!r}; write local, or KIND:SIZES such as v3:8x8, v4:4x4x4 or cpu:8, where KIND"
-      f" is one of {', '.join([*_TPUS, 'cpu'])}"
+      f"topology {name!r}; write local, or KIND:SIZES such as v3:8x8, v4:4x4x4, h100:1 or cpu:8, "
+      f"where KIND is one of {', '.join([*TPUS, *GPUS, 'cpu'])}"
     )
   with contextlib.suppress(RuntimeError):  # JAX has started already
     # A plan does not use this machine's accelerators.
@@ -144,29 +93,59 @@ def open_topology(name: str) -> Topology:
   if kind == "cpu":
     devices = _cpu_devices(name, math.prod(map(int, sizes.split("x"))))
     return Topology(name=name, devices=devices, usable_bytes=_memory_here(devices))
-  memory, reserved = _TPUS[kind]
-  devices = _tpu_devices(name, kind=kind, sizes=sizes)
-  return Topology(name=name, devices=devices, usable_bytes=int((memory - reserved) * GIB))
+  # A program for devices that are not there cannot be read back.
+  jax.config.update("jax_enable_compilation_cache", False)
+  if kind in GPUS:
+    usable = GPUS[kind].memory_gb * 1e9 * _memory_share()
+    devices = _gpu_devices(name, kind=kind, count=sizes)
+  else:
+    usable = (TPUS[kind].memory_gib - TPUS[kind].reserved_gib) * GIB
+    devices = _tpu_devices(name, kind=kind, sizes=sizes)
+  return Topology(name=name, devices=devices, usable_bytes=int(usable))
 
 
-def compile_program(name: str, program, *arguments) -> CompiledProgram:
-  """Compiles a jitted program for the devices of its arguments' shardings."""
+def compile_program(name: str, program, *arguments, repeats: int = 1) -> CompiledProgram:
+  """Compiles a jitted program for the devices of its arguments' shardings.
+
+  Args:
+    repeats: How often the program's outer loop runs; see `counts`.
+  """
   # A compiler that aborts takes this process with it.
   logging.info("compiling the %s", name)
+  device = next(_devices_of(arguments))
+  of_gpu = device.platform == "gpu"
   try:
-    with _little_effort():
-      compiled = program.lower(*arguments).compile()
+    with contextlib.nullcontext() if of_gpu else _little_effort():
+      compiled = program.lower(*arguments).compile(_GPU_OPTIONS if of_gpu else None)
   except jax.errors.JaxRuntimeError as error:
     return CompiledProgram(refusal=_first_line(error))
-  memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
+  memory, counted = compiled.memory_analysis(), counts(compiled, device=device, repeats=repeats)
   return CompiledProgram(
     argument_bytes=memory.argument_size_in_bytes,
     temporary_bytes=memory.temp_size_in_bytes,
     result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
     code_bytes=memory.generated_code_size_in_bytes,
-    flops=cost.get("flops", 0.0),
-    bytes_accessed=cost.get("bytes accessed", 0.0),
+    **dataclasses.asdict(counted),
   )
+
+
+def counts(compiled, *, device: jax.Device, repeats: int) -> gpu_programs.Counts:
+  """Returns what a device does in one run of a compiled program.
+
+  Args:
+    repeats: How often the program's outer loop runs; but for GPUs, XLA counts bodies of loops once.
+  """
+  if device.platform == "gpu":
+    return gpu_programs.count(compiled.as_text())
+  cost = compiled.cost_analysis() or {}
+  once = gpu_programs.Counts(0, cost.get("flops", 0.0), cost.get("bytes accessed", 0.0))
+  return once * repeats
+
+
+def _devices_of(arguments) -> Iterator[jax.Device]:
+  for leaf in jax.tree.leaves(arguments):
+    if isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding is not None:
+      yield from leaf.sharding.device_set
 
 
 @contextlib.contextmanager
@@ -199,6 +178,27 @@ def _cpu_devices(name: str, count: int) -> Sequence[jax.Device]:
   return devices[:count]
 
 
+def _memory_share() -> float:
+  """Returns the share of a GPU's memory that JAX takes."""
+  return float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75))
+
+
+def _gpu_devices(name: str, *, kind: str, count: str) -> Sequence[jax.Device]:
+  if not any(map(importlib.util.find_spec, _GPU_PLUGINS)):
+    raise ValueError(f"topology {name} needs jax[cuda12]: {extras.how_to_install('cuda12')}")
+  # Otherwise the plugin would look for a GPU, and give up.
+  os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+  from jax.experimental import topologies
+
+  try:
+    description = topologies.get_topology_desc(
+      platform="cuda", target_config=GPUS[kind].target_config, topology=f"1x1x{count}"
+    )
+  except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+    raise ValueError(f"XLA knows no topology {name}: {_first_line(error)}") from error
+  return list(description.devices)
+
+
 def _tpu_devices(name: str, *, kind: str, sizes: str) -> Sequence[jax.Device]:
   if importlib.util.find_spec("libtpu") is None:
     raise ValueError(f"topology {name} needs libtpu: {extras.how_to_install('tpu')}")
@@ -210,8 +210,6 @@ def _tpu_devices(name: str, *, kind: str, sizes: str) -> Sequence[jax.Device]:
   os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
   from jax.experimental import topologies
 
-  # A program for devices that are not there cannot be read back.
-  jax.config.update("jax_enable_compilation_cache", False)
   try:
     description = topologies.get_topology_desc(
       platform="tpu",

@@ -13,11 +13,12 @@ import numpy as np
 
 from realm_jax.checkpoints import orbax_files
 from realm_jax.devices import backend, partitioning
-from realm_jax.models import fused_attention
+from realm_jax.models import attention_kernels, fused_attention
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.ahead_of_time import GIB, peak_of
+from realm_jax.training.accelerators import GIB, peak_of
+from realm_jax.training.ahead_of_time import counts
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.pretraining import ModelConfig, Pretraining
 
@@ -70,10 +71,10 @@ class MachineChecks:
     """Yields name, check and the way round it if it fails."""
     extra = "install the extra tpu, cuda12 or cuda13 for this machine, and unset JAX_PLATFORMS"
     yield "devices", self.devices, extra
-    for dtype in ("float32", "bfloat16"):
-      for keep in (1.0, 0.9):
-        name = f"fused attention, {dtype}{'' if keep == 1 else ', dropout'}"
-        yield name, functools.partial(self.attention, dtype, keep), "use --attention=plain"
+    kinds = [(dtype, keep) for dtype in ("float32", "bfloat16") for keep in (1.0, 0.9)]
+    for dtype, keep in [("bfloat16", 1.0)] if self.device.platform == "gpu" else kinds:
+      name = f"fused attention, {dtype}{'' if keep == 1 else ', dropout'}"
+      yield name, functools.partial(self.attention, dtype, keep), "use --attention=plain"
     store = "see docs/object_store.md: roles of the hosts' account, region of the bucket"
     yield "storage", self.storage, store
     yield "train step", self.step, "lower batch_size, or profile it with --profile_steps"
@@ -90,7 +91,7 @@ class MachineChecks:
     """Compares the kernel and its gradients with plain attention on a device."""
     bert, emulated = self.pretraining.model.knowledge_augmented_encoder, "; emulated, not on a TPU"
     shapes = [(12, 2, 8)]
-    if self.device.platform == "tpu":
+    if not self.on_cpu:
       lengths = self.pretraining.data.query_length, self.pretraining.retrieval.joint_length
       heads, emulated = bert.num_heads, ""
       shapes = [
@@ -161,9 +162,9 @@ class MachineChecks:
     if not np.isfinite(loss := float(step()["loss/total"])):
       raise CheckError(f"the loss is {loss}")
     peak = peak_of(self.device, num_devices=self.mesh.size)
-    cost, parts = compiled.cost_analysis() or {}, training.mesh.accumulate_steps
-    flops, moved = (cost.get(name, 0.0) * parts for name in ("flops", "bytes accessed"))
-    return seconds, peak and peak.seconds(flops=flops, bytes_accessed=moved)
+    counted = counts(compiled, device=self.device, repeats=training.mesh.accumulate_steps)
+    least = peak and peak.seconds(flops=counted.flops, bytes_accessed=counted.bytes_accessed)
+    return seconds, least
 
 
 def attention_error(
@@ -183,6 +184,10 @@ def attention_error(
   bias_1x3D = np.zeros((1, 3 * heads * head_size), np.float32)
 
   def fused(parts):
+    if jax.default_backend() == "gpu":
+      query, key, value = parts.reshape(3, sequences, length, heads, head_size).astype(dtype)
+      context = attention_kernels.by_lengths(query, key, value, jnp.asarray(mask_FxL))
+      return context.reshape(sequences, length, -1).astype(jnp.float32)
     packed = fused_attention.packed(*parts).reshape(sequences, length, -1)
     context = fused_attention.fused_attention(packed, bias_1x3D, mask_FxL, words_FxHx2, keep, dtype)
     return context.astype(jnp.float32)
@@ -201,7 +206,9 @@ def attention_error(
 
   def value_and_gradient(attention):
     def both(parts, slope):
-      value, backward = jax.vjp(attention, parts)
+      # Kernels may leave anything in the context of padding.
+      real_FxLx1 = mask_FxL[:, :, None]
+      value, backward = jax.vjp(lambda parts: jnp.where(real_FxLx1, attention(parts), 0), parts)
       return value, backward(slope)[0]
 
     return jax.tree.map(np.asarray, jax.jit(partitioning.on_mesh(mesh, both))(*placed))

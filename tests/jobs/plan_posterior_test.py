@@ -8,7 +8,7 @@ from realm_jax.jobs.training import plan as plan_module
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training import ahead_of_time
+from realm_jax.training import ahead_of_time, pretraining_plan
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.pretraining import ModelConfig, Pretraining
 from tests.configurations import tiny_bert
@@ -19,11 +19,11 @@ BERT = tiny_bert(vocab_size=64, max_length=16)
 def test_a_search_for_unmasked_sentences_has_twice_the_rows(monkeypatch):
   shapes = {}
 
-  def compile_program(name, program, *arguments):
+  def compile_program(name, program, *arguments, repeats):
     shapes[name] = jax.tree.leaves(arguments[1])[0].shape
     return ahead_of_time.CompiledProgram()
 
-  monkeypatch.setattr(plan_module, "compile_program", compile_program)
+  monkeypatch.setattr(pretraining_plan, "compile_program", compile_program)
   for posterior, rows in (
     (None, 8),
     (Bm25Posterior(num_passages=1), 8),

@@ -14,7 +14,7 @@ from realm_jax.jobs.training.plan import plan
 from realm_jax.models import encoder
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training import ahead_of_time
+from realm_jax.training import accelerators, ahead_of_time, gpu_programs, pretraining_plan
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.pretraining import ModelConfig, Pretraining
 from realm_jax.training.training_config import MeshConfig
@@ -57,7 +57,7 @@ def test_every_program_that_runs_is_compiled(capsys):
   steps = {"train step", "evaluation", "search on the devices", "step of train_retriever"}
   assert found.keys() == encoders | steps
   # A train step leaves room for two generations of embeddings.
-  index = 10**7 * 8 * 4 / 8 / ahead_of_time.GIB
+  index = 10**7 * 8 * 4 / 8 / accelerators.GIB
   assert found["train step"] == pytest.approx(2 * index, abs=0.01)
   assert re.search(r"^  \S+ s a step: .*\n  \S+ s to embed 10,000,000 passages", text, re.MULTILINE)
   with pytest.raises(ValueError, match="--num_passages"):
@@ -65,15 +65,15 @@ def test_every_program_that_runs_is_compiled(capsys):
 
 
 def test_the_accumulation_with_which_a_training_fits_is_named(capsys, monkeypatch):
-  def compile_program(name, *program):
+  def compile_program(name, *program, repeats):
     steps = name == "train step" or name.endswith(" accumulate_steps")
     return compile_here(name, *program) if steps else ahead_of_time.CompiledProgram()
 
   small = ahead_of_time.open_topology("cpu:8")
   small = dataclasses.replace(small, usable_bytes=15 * 2**20)
-  compile_here = plan_module.compile_program
+  compile_here = pretraining_plan.compile_program
   monkeypatch.setattr(plan_module, "open_topology", lambda _: small)
-  monkeypatch.setattr(plan_module, "compile_program", compile_program)
+  monkeypatch.setattr(pretraining_plan, "compile_program", compile_program)
   assert planned(batch_size=4096) == 2
   *_, verdict = capsys.readouterr().out.splitlines()
   assert verdict.startswith("does not fit, because the train step needs ")
@@ -82,9 +82,13 @@ def test_the_accumulation_with_which_a_training_fits_is_named(capsys, monkeypatc
 
 
 def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypatch):
-  counts = ahead_of_time.CompiledProgram(flops=2e9, bytes_accessed=1e9)
-  monkeypatch.setattr(plan_module, "compile_program", lambda *_: counts)
-  monkeypatch.setattr(plan_module, "peak_of", lambda *_, **__: ahead_of_time.Peak(1e10, 2.5e9))
+  counts = gpu_programs.Counts(0, 2e9, 1e9)
+
+  def analysed(*_, repeats):
+    return ahead_of_time.CompiledProgram(**dataclasses.asdict(counts * repeats))
+
+  monkeypatch.setattr(pretraining_plan, "compile_program", analysed)
+  monkeypatch.setattr(pretraining_plan, "peak_of", lambda *_, **__: accelerators.Peak(1e10, 2.5e9))
 
   def seconds(**settings):
     assert planned(**settings) == 0
@@ -111,10 +115,12 @@ def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypat
 def test_the_published_peak_is_that_of_the_longest_name():
   def peak(kind):
     device = types.SimpleNamespace(platform="tpu", device_kind=kind)
-    return ahead_of_time.peak_of(device, num_devices=4)
+    return accelerators.peak_of(device, num_devices=4)
 
   assert peak("TPU v5 lite").flops == 197e12 and peak("TPU v5p").flops == 459e12
   assert peak("NVIDIA A100-SXM4-80GB").memory_bandwidth == 2039e9
+  assert peak("NVIDIA H100 80GB HBM3").memory_bandwidth == 3350e9
+  assert peak("NVIDIA L4").flops == 121e12 and peak("NVIDIA L40S") is None
   assert peak("TPU v99") is None
 
 

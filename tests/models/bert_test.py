@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import types
 
 import flax.linen as nn
 import jax
@@ -12,7 +13,7 @@ import pytest
 from scipy import special
 
 from realm_jax.devices import partitioning
-from realm_jax.models import bert, dropout
+from realm_jax.models import attention_kernels, bert, dropout
 from tests.configurations import tiny_bert
 
 CONFIG = tiny_bert(num_layers=2, max_length=10, initializer_range=0.5, dropout_rate=0.1)
@@ -138,6 +139,35 @@ def test_fused_attention_is_plain_attention_in_value_and_gradient(params, tokens
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), found[0][0], found[1][0]
   )
+
+
+def test_attention_by_lengths_is_plain_attention_in_value_and_gradient(
+  params, tokens, atol, monkeypatch
+):
+  def value_and_gradient():
+    def loss(params):
+      hidden_FxLxD = inspect.unwrap(encode)(params, tokens, CONFIG)
+      return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
+
+    return jax.grad(loss, has_aux=True)(params)
+
+  plain, plain_FxLxD = value_and_gradient()
+  calls = []
+
+  def by_lengths(*factors):
+    calls.append(factors)
+    return attention_kernels.by_lengths(*factors, implementation="xla")
+
+  monkeypatch.setattr(
+    bert,
+    "attention_kernels",
+    types.SimpleNamespace(choose=lambda *_, **__: "cudnn", by_lengths=by_lengths),
+  )
+  found, found_FxLxD = value_and_gradient()
+  assert len(calls) == CONFIG.num_layers
+  np.testing.assert_allclose(found_FxLxD[tokens.mask], plain_FxLxD[tokens.mask], atol=atol)
+  largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(plain))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), plain, found)
 
 
 class Chip:

@@ -1,0 +1,112 @@
+"""Which kernel computes attention, and cuDNN's, which GPUs use.
+
+A kernel is one that writes nothing of the logits' size. Where none can run, attention is `plain`:
+products, softmax and dropout by XLA (`bert.py`).
+"""
+
+import functools
+import logging
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from realm_jax.devices import partitioning
+from realm_jax.models import fused_attention
+
+_logger = logging.getLogger(__name__)
+
+Kernel = Literal["plain", "cudnn", "pallas"]
+_LARGEST_HEAD = 128  # cuDNN's of every GPU
+
+
+def choose(setting: str, *, length: int, head_size: int, dtype: str, dropout_rate: float) -> Kernel:
+  """Returns the first kernel that can compute attention on the mesh of `partitioning.on_mesh`.
+
+  Args:
+    setting: `BertConfig.attention`: "fused" insists on a kernel, "auto" takes one where it is fast.
+    length: Positions.
+    head_size: Width of a head.
+    dtype: Dtype of queries, keys and values.
+    dropout_rate: Dropout rate of the probabilities in this program.
+
+  Raises:
+    ValueError: If no kernel can, and the setting insists.
+  """
+  if setting == "plain":
+    return "plain"
+  platform = partitioning.platform()
+  kernels: dict[Kernel, str] = {
+    "cudnn": _refused_by_cudnn(platform, head_size, dtype, dropout_rate),
+    "pallas": _refused_by_pallas(platform, length, dtype, emulated=setting == "fused"),
+  }
+  for kernel, refusal in kernels.items():
+    if not refusal:
+      return kernel
+  if setting == "fused":
+    reason = kernels["cudnn" if platform == "gpu" else "pallas"]
+    raise ValueError(f"attention='fused': {reason}; or use 'auto' or 'plain'")
+  if platform == "gpu":
+    _warn(kernels["cudnn"])
+  return "plain"
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+  """Says once a process why attention has no kernel."""
+  _logger.warning("attention is not fused: %s", reason)
+
+
+def _refused_by_cudnn(platform: str, head_size: int, dtype: str, dropout_rate: float) -> str:
+  """Returns why cuDNN cannot compute attention, and the way out; "" if it can."""
+  if platform != "gpu":
+    return "cuDNN runs on GPUs"
+  if dropout_rate:
+    # It draws by a number that is part of the program, not by that of the step.
+    return (
+      f"cuDNN's kernel has no dropout that another step or device could draw again, so "
+      f"attention_dropout_rate={dropout_rate} needs plain attention on GPUs; set it to 0"
+    )
+  if dtype != "bfloat16":
+    return f"cuDNN's kernel takes no {dtype}; set dtype='bfloat16'"
+  if head_size > _LARGEST_HEAD or head_size % 8:
+    return f"cuDNN's kernel takes heads of a multiple of 8 up to {_LARGEST_HEAD}, not {head_size}"
+  return ""
+
+
+def _refused_by_pallas(platform: str, length: int, dtype: str, *, emulated: bool) -> str:
+  """Returns why our kernel cannot compute attention, or is slow at it; "" if it can."""
+  if platform == "gpu" or (platform != "tpu" and not emulated):
+    return "our kernel runs on TPUs"
+  if dtype == "float64":
+    return "our kernel computes in float32; use 'plain' with dtype='float64'"
+  if length > fused_attention.LONGEST:
+    return f"our kernel takes at most {fused_attention.LONGEST} positions, not {length}"
+  return ""
+
+
+def by_lengths(
+  query_FxLxHxG: jax.Array,
+  key_FxLxHxG: jax.Array,
+  value_FxLxHxG: jax.Array,
+  mask_FxL: jax.Array,
+  *,
+  implementation: Literal["cudnn", "xla"] = "cudnn",
+) -> jax.Array:
+  """Returns the context `[F, L, H, G]` of sequences padded at the end, without a mask in memory.
+
+  Positions of padding have any finite context.
+  """
+  length = mask_FxL.shape[1]
+  # cuDNN's gradient wants an even number of positions.
+  padding = ((0, 0), (0, length % 2), (0, 0), (0, 0))
+  factors = [jnp.pad(rows, padding) for rows in (query_FxLxHxG, key_FxLxHxG, value_FxLxHxG)]
+  # A sequence of nothing but padding attends to its first position.
+  lengths_F = jnp.maximum(jnp.sum(mask_FxL, axis=1, dtype=jnp.int32), 1)
+  context_FxLxHxG = jax.nn.dot_product_attention(
+    *factors,
+    query_seq_lengths=lengths_F,
+    key_value_seq_lengths=lengths_F,
+    implementation=implementation,
+  )
+  return context_FxLxHxG[:, :length]

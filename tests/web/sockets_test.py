@@ -1,96 +1,38 @@
-"""What clients send a served knowledge base byte by byte: late, cut short, at random, at once."""
+"""What clients send a served knowledge base byte by byte: late, cut short, redirected."""
 
 import contextlib
-import json
-import queue
-import random
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import application, listening
-from realm_jax.web.knowledge_base import make_app
-from realm_jax.web.listening import LimitSettings
-
-TOKEN = "a token that nobody guesses"
-WORDS = "moss fern alga lichen sedge heath shade wet old tree".split()
+from tests.web.exchanges import (
+  TOKEN,
+  body_of,
+  exchange,
+  head,
+  made,
+  post,
+  received,
+  served,
+  status_of,
+)
 
 
 @pytest.fixture
 def base(tmp_path):
-  draw = random.Random(0)
-  texts = [" ".join(draw.choices(WORDS, k=20)) for _ in range(30)]
-  return KnowledgeBase.create(
-    tmp_path / "kb",
-    [{"id": f"d{n}", "text": text, "n": n % 5} for n, text in enumerate(texts)],
-    language="en",
-  )
+  return made(tmp_path / "kb")
 
 
 @pytest.fixture
 def address(base):
-  """Serves in a thread until the process ends."""
   return served(base)
-
-
-def served(base):
-  told = queue.SimpleQueue()
-
-  def serve():
-    with listening.listening("127.0.0.1", 0) as listener:
-      told.put(listener._socket.getsockname())
-      listener.serve(make_app(base, edit_token=TOKEN, limits=LimitSettings(hosts=())))
-
-  threading.Thread(target=serve, daemon=True).start()
-  address = told.get(timeout=30)
-  deadline = time.monotonic() + 30
-  while True:
-    try:
-      socket.create_connection(address, 1).close()
-      return address
-    except OSError:
-      assert time.monotonic() < deadline
-      time.sleep(0.01)
-
-
-def head(method, path, *lines):
-  return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
-
-
-def post(path, size, *lines):
-  own = (f"Authorization: Bearer {TOKEN}", f"Content-Length: {size}")
-  return head("POST", path, *own, "Content-Type: application/json", *lines)
-
-
-def received(connection):
-  parts = []
-  with contextlib.suppress(ConnectionError):
-    while part := connection.recv(65536):
-      parts.append(part)
-  return b"".join(parts)
-
-
-def exchange(address, content, *, timeout=20):
-  with socket.create_connection(address, timeout) as connection:
-    with contextlib.suppress(ConnectionError):
-      connection.sendall(content)
-    return received(connection)
-
-
-def status_of(response):
-  return int(response.split(None, 2)[1])
-
-
-def body_of(response):
-  return json.loads(response.partition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.parametrize(
@@ -126,6 +68,7 @@ def test_a_server_that_stops_tells_clients_that_are_sending(base):
   )
   pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
   with subprocess.Popen([sys.executable, "-c", program, base.path], **pipes) as server:
+    assert server.stdout and server.stderr
     try:
       host, port = server.stdout.readline().strip().removeprefix("http://").split(":")
       with socket.create_connection((host, int(port)), 20) as connection:

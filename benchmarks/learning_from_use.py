@@ -77,16 +77,17 @@ class Scored(Snapshot):
   """Scores all passages for a question once, however often it is searched for."""
 
   def best(self, question, k, *, matching=None, by=None, exact=False, question_E=None, also=()):
-    rows, scores = self._all_of(question, by)
-    missing = np.setdiff1d(np.array(also, np.intp), rows)  # those that share no word
-    rows, scores = np.append(rows, missing), np.append(scores, np.zeros(len(missing), np.float32))
+    found = self._all_of(question, by)
+    missing = np.setdiff1d(np.array(also, np.intp), found.rows)  # those that share no word
+    more = (missing, *(np.zeros(len(missing), np.float32) for _ in found[1:]))
+    found = type(found)(*map(np.append, found, more))
     if matching is not None:
-      kept = matching(rows)
-      rows, scores = rows[kept], scores[kept]
-    if k < len(rows):
-      kept = np.flatnonzero((scores >= kth_best(scores, k)) | np.isin(rows, also))
-      rows, scores = rows[kept], scores[kept]
-    return rows, scores
+      kept = matching(found.rows)
+      found = type(found)(*(each[kept] for each in found))
+    if k < len(found.rows):
+      kept = (found.scores >= kth_best(found.scores, k)) | np.isin(found.rows, also)
+      found = type(found)(*(each[kept] for each in found))
+    return found
 
   @functools.lru_cache(maxsize=4)  # noqa: B019
   def _all_of(self, question, by):

@@ -70,7 +70,8 @@ class Embeddings:
 
 
 def _signs(vector_E: np.ndarray) -> np.ndarray:
-  return np.packbits(np.pad(vector_E > 0, (0, -len(vector_E) % 64))).view(np.uint64)
+  bits = np.packbits(vector_E > 0).tobytes()
+  return np.frombuffer(bits + bytes(-len(bits) % 8), np.uint64)
 
 
 class Words:

@@ -36,6 +36,7 @@ from realm_jax.retrieval.retriever import (
   closed_book,
   without_null,
 )
+from realm_jax.text.wordpieces import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,13 @@ class FilledMask:
   probability: float
 
 
+def answer_words(tokenizer: Tokenizer, size: int | None = None) -> np.ndarray:
+  """Returns whether each wordpiece may be in an answer, for a model of so many, or as many."""
+  words_V = np.arange(tokenizer.vocab_size if size is None else size) < tokenizer.vocab_size
+  words_V[[0, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]] = False
+  return words_V
+
+
 class MaskFiller(Answerer[MaskModel]):
   """Fills masks with one pre-trained checkpoint and one index generation."""
 
@@ -68,8 +76,7 @@ class MaskFiller(Answerer[MaskModel]):
     super().__init__(model, corpus)
     self._lengths = range(1, min(max_answer_length, model.max_masks) + 1)
     tokenizer = corpus.tokenizer
-    self._special = {0, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
-    self._vocab_size = tokenizer.vocab_size  # a model's may be larger
+    self._words_V = answer_words(tokenizer)
 
   def retrieve(self, queries: MaskedQueries, *, k: int, texts: Sequence[str] = ()) -> np.ndarray:
     """Returns the ids `[B, k]` of the best passages, without the null passage; see `fill`."""
@@ -211,7 +218,7 @@ class MaskFiller(Answerer[MaskModel]):
     return FilledMask((), 0.0)
 
   def _is_text(self, ids: Sequence[int]) -> bool:
-    return max(ids, default=0) < self._vocab_size and not self._special.intersection(ids)
+    return max(ids, default=0) < len(self._words_V) and bool(self._words_V[list(ids)].all())
 
   def _candidates(self, batch: RetrievedBatch, reading: Reading, row: int) -> "_Candidates":
     masks = int(batch.queries.mlm_weights_BxM[row].sum())

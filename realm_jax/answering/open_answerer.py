@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from realm_jax.answering.answerer import Answerer, EditableCorpus, PastGeneration
-from realm_jax.answering.mask_filler import MaskFiller, MaskModel
+from realm_jax.answering.mask_filler import MaskFiller, MaskModel, answer_words
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionSearch
 from realm_jax.answering.reading import Reading, read
 from realm_jax.answering.span_reader import AnswerText, QuestionModel
@@ -53,14 +53,16 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
     )
   model, params = saved.pretraining_model(opened.mesh)
   embed = _passage_embedder(opened, params)
+  reader, retrieval = description.mask_filling(saved.path)
+  words_V = answer_words(opened.store.tokenizer, reader.vocab_size)
   return MaskFiller(
     MaskModel(
       params=params,
       encode_query=query_encoder(description.dual_encoder, opened.put_on_devices),
-      read=_passage_reader(model, embed, opened.put_on_devices),
+      read=_passage_reader(model, embed, opened.put_on_devices, words_V=words_V),
       query_length=description.query_length,
       step=saved.step,
-      retrieval=description.mask_filling(saved.path)[1],
+      retrieval=retrieval,
       max_masks=description.max_masks,
     ),
     _corpus(opened, embed, history=history),
@@ -172,7 +174,7 @@ def _passage_embedder(opened: Opened, params: dict) -> Callable:
 
 
 def _passage_reader(
-  model: RealmPretrainingModel, embed: Callable, put_on_devices: Put
+  model: RealmPretrainingModel, embed: Callable, put_on_devices: Put, *, words_V: np.ndarray
 ) -> Callable[[dict, RetrievedBatch], Reading]:
   """Returns `(params, RetrievedBatch) -> Reading` with several words considered at each mask.
 
@@ -192,6 +194,7 @@ def _passage_reader(
       valid_BxK=batch.valid_BxK,
       alternatives=_WORDS_CONSIDERED,
       targets_BxM=batch.queries.mlm_targets_BxM,
+      words_V=words_V,
     )
 
   def reader(params, batch):

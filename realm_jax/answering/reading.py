@@ -8,6 +8,7 @@ best wordpieces mask by mask under all passages; every candidate is then scored 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from realm_jax.devices.datatypes import Array
 
@@ -37,6 +38,7 @@ def read(
   valid_BxK: jax.Array,
   alternatives: int = 1,
   targets_BxM: jax.Array | None = None,
+  words_V: jax.Array | np.ndarray | None = None,
 ) -> Reading:
   """Returns the candidates of each query, best first; a pure function for the caller to jit.
 
@@ -48,15 +50,17 @@ def read(
     alternatives: Words considered at each mask, replacing the best word of one mask at a time. With
       a single mask, the best `alternatives` answers are exact.
     targets_BxM: A further answer to score.
+    words_V: Whether a wordpiece may be in an answer, other than the targets; None allows all.
   """
   lowest = jnp.finfo(jnp.float32).min
   log_prior_BxK = jax.nn.log_softmax(jnp.where(valid_BxK, scores_BxK, lowest))
   log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV)
   together_BxMxV = jax.nn.logsumexp(log_probs_BxKxMxV + log_prior_BxK[:, :, None, None], axis=1)
+  barred_1x1x1xV = 0.0 if words_V is None else jnp.where(words_V, 0, lowest)[None, None, None]
   candidates_BxCxM = jnp.concatenate(
     [
-      _spans(log_probs_BxKxMxV, alternatives),
-      _spans(together_BxMxV[:, None], alternatives),
+      _spans(log_probs_BxKxMxV + barred_1x1x1xV, alternatives),
+      _spans(together_BxMxV[:, None] + barred_1x1x1xV, alternatives),
       *([] if targets_BxM is None else [targets_BxM[:, None]]),
     ],
     axis=1,

@@ -57,6 +57,19 @@ def test_probabilities_equal_brute_force(masks, rtol):
       )
 
 
+@pytest.mark.parametrize("alternatives", [1, 3])
+def test_an_answer_has_only_words_that_may_be_in_one_and_the_probability_that_it_has(alternatives):
+  scores_BxK, logits_BxKxMxV, weights_BxM, valid_BxK = problem(0, masks=2)
+  logits_BxKxMxV[..., [0, 3]] += 9  # likelier than any word
+  words_V = np.array([False, True, True, False, True])
+  given = {"valid_BxK": valid_BxK, "alternatives": alternatives}
+  found = read(scores_BxK, logits_BxKxMxV, weights_BxM, words_V=words_V, **given)
+  assert set(np.unique(found.answers_BxCxM)) <= {1, 2, 4}
+  others = read(scores_BxK, logits_BxKxMxV, weights_BxM, **given)
+  assert np.unique(others.answers_BxCxM[:, 0]).tolist() == [0, 3]
+  assert (found.log_probs_BxC[:, 0] < others.log_probs_BxC[:, 0] - 5).all()
+
+
 def test_one_wordpiece_is_the_best_of_the_vocabulary(rtol):
   for seed in range(20):
     given = problem(seed, masks=1)

@@ -51,7 +51,7 @@ class Kind:
 
   kind: str
   format: int
-  remake: str
+  remake: str = "restore the folder from a backup"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from realm_jax.data.question_batches import question_batches
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.foundations import hub, json_fields, object_store, progress
-from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.encoders.together import Together
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.commits import CHECKPOINTS, VOCABULARY
@@ -38,7 +37,6 @@ from realm_jax.text import tokenization, wordpieces
 if TYPE_CHECKING:
   from realm_jax.answering.span_reader import SpanReader
 
-_KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
 # Wordpieces that a model reads, unless it says it.
 _LENGTHS = {"query_length": 64, "passage_length": 256}
 # Of a batch. Few, so that little is embedded in vain when one document is added; and the same for
@@ -179,7 +177,7 @@ def _copy(directory: str, model: _Model) -> str:
     model.vocabulary.save(os.path.join(temporary, VOCABULARY))
     importing.write(os.path.join(temporary, CHECKPOINTS), model.description, model.params)
 
-  return commits.write_model(directory, content.encode(), kind=_KIND, write=write)
+  return commits.write_model(directory, content.encode(), write=write)
 
 
 def _directory(source: str | os.PathLike) -> str:

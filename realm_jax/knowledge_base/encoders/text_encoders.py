@@ -16,7 +16,6 @@ import numpy as np
 
 from realm_jax.checkpoints.formats import sentence_modules
 from realm_jax.foundations import array_folder, extras, hub, progress
-from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.encoders.together import Together
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.passages import titled
@@ -43,8 +42,7 @@ _PROBES = (
 _NEAR = 0.03  # relative distance of probes; half precision or another device changes them by less
 _BATCH, _TOGETHER = 64, 8  # passages and questions of one call
 _FILE = "encoder"
-_PROBED = array_folder.Kind(kind="encoder", format=1, remake=commits.RESTORE)
-_KIND = DirectoryKind(name="an encoder", files=(_FILE,))
+_KIND = array_folder.Kind(kind="encoder", format=1)
 LIBRARY = "sentence-transformers:"  # begins the address of a model that this library loads
 _VERSION = 6  # the first that does not run the code of a local model
 _DOT_PRODUCTS = ("dot", "dot_product")  # as sentence-transformers calls them
@@ -253,9 +251,8 @@ def keep(directory: str, encoder: TextEncoder, *, before: commits.Commit | None)
   return commits.write_model(
     directory,
     encoder.address.encode() + encoder.probes_PxE.tobytes(),
-    kind=_KIND,
     write=lambda folder: array_folder.write_file(
-      f"{folder}/{_FILE}", probes, kind=_PROBED, description=address
+      f"{folder}/{_FILE}", probes, kind=_KIND, description=address
     ),
   )
 
@@ -269,5 +266,5 @@ def find(directory: str, name: str) -> Kept | None:
 @functools.lru_cache(maxsize=16)
 def _read(path: str) -> Kept:
   shapes = {"probes": f"f4 {2 * len(_PROBES)} E"}
-  arrays, address = array_folder.open_file(path, kind=_PROBED, of=str, shapes=shapes)
+  arrays, address = array_folder.open_file(path, kind=_KIND, of=str, shapes=shapes)
   return Kept(address, np.array(arrays["probes"]))

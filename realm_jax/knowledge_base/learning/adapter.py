@@ -11,13 +11,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from realm_jax.foundations import array_folder, array_shapes, atomic_files, json_fields, plain_files
-from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.learning.past_questions import digest
 from realm_jax.knowledge_base.store import commits
 
-_SEEN = DirectoryKind(name="questions that were learned from", files=("seen",))
-_ARRAYS = array_folder.Kind(kind="adapter", format=1, remake=commits.RESTORE)
-_ADAPTER = DirectoryKind(name="an adapter", files=("adapter",))
+_KIND = array_folder.Kind(kind="adapter", format=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,8 +36,7 @@ class Adapter:
     return commits.write_model(
       directory,
       self.weights_ExE.tobytes() + self.bias_E.tobytes(),
-      kind=_ADAPTER,
-      write=lambda folder: array_folder.write_file(f"{folder}/adapter", arrays, kind=_ARRAYS),
+      write=lambda folder: array_folder.write_file(f"{folder}/adapter", arrays, kind=_KIND),
     )
 
   @classmethod
@@ -48,7 +44,7 @@ class Adapter:
     """Opens that of a knowledge base."""
     path = f"{commits.model_path(directory, name)}/adapter"
     shapes = {"weights": "f4 E E", "bias": "f4 E"}
-    arrays, _ = array_folder.open_file(path, kind=_ARRAYS, shapes=shapes)
+    arrays, _ = array_folder.open_file(path, kind=_KIND, shapes=shapes)
     with json_fields.named(path):
       for name, array in arrays.items():
         array_shapes.check_vectors(name, array)
@@ -76,7 +72,6 @@ class Seen:
     return commits.write_model(
       directory,
       content.encode(),
-      kind=_SEEN,
       write=lambda folder: atomic_files.write_text(f"{folder}/seen", content),
     )
 

@@ -12,11 +12,9 @@ import numpy as np
 from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
-from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.commits import Ranking, Settings
 
-_ANSWERABILITY = DirectoryKind(name="a model of what is answerable", files=("answerability.json",))
 DEPTH = 20  # scores that features are made of
 _CHANGED = 0.2  # share of the passages
 
@@ -79,7 +77,6 @@ class Answerability:
     return commits.write_model(
       directory,
       content.encode(),
-      kind=_ANSWERABILITY,
       write=lambda folder: atomic_files.write_text(f"{folder}/answerability.json", content),
     )
 

@@ -24,7 +24,6 @@ from realm_jax.foundations import atomic_files, choices, json_fields, plain_file
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 _FORMAT = 10
-RESTORE = "restore the folder from a backup"
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
@@ -37,6 +36,7 @@ _PUBLISHED = rf"{_FOLDER}/{_NAME.pattern}"
 PUBLISHED = re.compile(
   rf"{_PUBLISHED}|{_SEGMENTS}/{_SEGMENT.pattern}|{_MODELS}/{_MODEL.pattern}/(?s:.*)"
 )
+_NEW = DirectoryKind(name="new", files=())  # a name stands for its content
 _OF_MODELS = ("encoder", "reader", "adapter", "answerability", "seen")  # settings
 _OF_USE = ("answerability", "seen")  # which need past questions, and so are not published
 KEPT = 2  # the newest, and the one that readers may be opening
@@ -200,9 +200,7 @@ def model_path(directory: str, name: str) -> str:
   return os.path.join(directory, _MODELS, name)
 
 
-def write_model(
-  directory: str, content: bytes, *, kind: DirectoryKind, write: Callable[[str], None]
-) -> str:
+def write_model(directory: str, content: bytes, *, write: Callable[[str], None]) -> str:
   """Writes what was learned into a knowledge base; returns its name there.
 
   Args:
@@ -212,7 +210,7 @@ def write_model(
   name = hashlib.sha256(content).hexdigest()[:MODEL_DIGITS]
   path = model_path(directory, name)
   if not os.path.exists(path):
-    with atomic_files.new_directory(path, kind=kind) as temporary:
+    with atomic_files.new_directory(path, kind=_NEW) as temporary:
       write(temporary)
   return name
 
@@ -265,7 +263,7 @@ def _newest_of(directory: str, names: list[str]) -> Commit:
       logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
       continue
     raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
-  raise ValueError(f"no commit of {directory} can be read; {RESTORE}")
+  raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
 
 
 def read_empty(directory: str) -> Commit | None:
@@ -289,7 +287,7 @@ def check_newest(directory: str, commit: Commit) -> None:
   if newest != commit.file:
     raise ValueError(
       f"commit {newest} of {directory} cannot be read, so nothing is written; use the version that "
-      f"wrote it, or {RESTORE}"
+      "wrote it, or restore the folder from a backup"
     )
 
 

@@ -424,7 +424,7 @@ class _Metadata:
   probes: int = 0
 
 
-_KIND = array_folder.Kind(kind="segment", format=1, remake="restore the folder from a backup")
+_KIND = array_folder.Kind(kind="segment", format=1)
 # Of what documents alone tell of their languages, and their bytes.
 Choose = Callable[[Sequence[Recognized], Sequence[int]], Sequence[str]]
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time

@@ -3,10 +3,11 @@
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from realm_jax.corpus import limits
+from realm_jax.corpus.document_reader import KINDS
 from realm_jax.corpus.documents import BadRecord, Record, make_record
 from realm_jax.corpus.input_files import InputFile, stem
 from realm_jax.corpus.outline import Mark
@@ -20,15 +21,6 @@ _NO_TITLE = re.compile(
   r"microsoft \w+ - .*|.*\.(?:docx?|html?|indd|odt|pdf|pptx?|rtf|tex|txt|xlsx?)",
   re.IGNORECASE,
 )
-
-
-# Kinds of files that are read here whatever their names say, by their first bytes.
-KINDS: Mapping[bytes, str] = {
-  b"%PDF-": "pdf",
-  b"PK\3\4": "zip",
-  b"\xd0\xcf\x11\xe0": "ole",
-  b"{\\rtf": "rtf",
-}
 
 
 @functools.cache

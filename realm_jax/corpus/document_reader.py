@@ -2,11 +2,20 @@
 
 import json
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from realm_jax.corpus import limits, outline
 from realm_jax.corpus.outline import Block
 from realm_jax.foundations import bounded_process
+
+# Kinds of files that are read here whatever their names say, by their first bytes.
+KINDS: Mapping[bytes, str] = {
+  b"%PDF-": "pdf",
+  b"PK\3\4": "zip",
+  b"\xd0\xcf\x11\xe0": "ole",
+  b"{\\rtf": "rtf",
+}
 
 _LONGEST_REASON = 200  # characters
 _TITLE_BLOCKS = 5  # among which the heading is that names a document
@@ -63,7 +72,24 @@ def _blocks(kind: str, content: bytes) -> tuple[str, list[Block]]:
     )
   if kind == "html":
     return html_page.read(html_page.decoded(content))
-  return {"zip": office_text.read, "rtf": rtf_text.read, "mail": mail_text.read}[kind](content)
+  if kind == "mail":
+    return mail_text.read(content, attachment=_attachment)
+  return {"zip": office_text.read, "rtf": rtf_text.read}[kind](content)
+
+
+def _attachment(content: bytes) -> list[Block] | None:
+  """Returns the blocks of what is attached to mail; None if it is of no kind that is read."""
+  kind = next((KINDS[magic] for magic in KINDS if content.startswith(magic)), None)
+  try:
+    if kind == "pdf":
+      from realm_jax.corpus import pdf_text  # late, because it needs an extra
+
+      return [*pdf_text.read(content)[1]]
+    return _blocks(kind, content)[1] if kind else None
+  except (ModuleNotFoundError, ValueError) as error:
+    raise ValueError(str(error)) from error
+  except Exception as error:  # of a file that is not as its format has it
+    raise ValueError(f"it is damaged ({type(error).__name__})") from error
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import codecs
 import re
 
-from realm_jax.corpus import html_text
+from realm_jax.corpus import charsets, html_text
 from realm_jax.corpus.outline import Block
 
 # What has no text for readers, whatever stands in it.
@@ -16,16 +16,17 @@ _LINES = ("br", "dd", "dt", "li", "tr")  # a line each of one block
 _BOMS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def decoded(content: bytes) -> str:
-  """Returns the text of a page in the encoding that it names, or in UTF-8 or Windows-1252."""
+def decoded(content: bytes, *, charset: str = "") -> str:
+  """Returns the text of a page in the encoding that it has.
+
+  Args:
+    charset: What the message says that it is in, which counts more than what the page says.
+  """
   marked = [name for bom, name in _BOMS.items() if content.startswith(bom)]
   named = [name.decode() for name in _CHARSET.findall(content[:4096])[:1]]
-  for encoding in (*marked, *named, "utf-8"):
-    try:
-      return content.decode(encoding).removeprefix("\ufeff")
-    except (LookupError, UnicodeDecodeError):
-      continue
-  return content.decode("cp1252", "replace")
+  # A page that could be read so far is in none of these.
+  named = [name for name in named if not name.lower().startswith(("utf-16", "utf-32", "utf-7"))]
+  return charsets.decoded(content, filter(None, [*marked, charset, *named]))
 
 
 def read(source: str, *, page: int = 0) -> tuple[str, list[Block]]:

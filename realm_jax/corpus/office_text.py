@@ -23,6 +23,7 @@ _TABLES, _ROWS, _CELLS = ("tbl", "table"), ("tr", "table-row"), ("tc", "table-ce
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "line-break": "\n", "noBreakHyphen": "-"}
 _PAGES = ("lastRenderedPageBreak", "soft-page-break")
 _FURNITURE = ("sldNum", "dt", "ftr", "hdr")
+_EDGES = ("header", "header-first", "header-left", "footer", "footer-first", "footer-left")
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
 _LITERALS = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')  # of a format of numbers
 _DATES = {*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)}  # formats without a name
@@ -56,11 +57,16 @@ class _Parts:
       raise ValueError(reason)
     return content
 
+  def xml(self, name: str) -> bytes:
+    """Returns the XML of a part; empty if there is none."""
+    content = self.read(name)
+    if b"<!ENTITY" in content or b"<!ENTITY" in content[:4096].replace(b"\0", b""):
+      raise ValueError("it declares entities, which may multiply")
+    return content
+
   def tree(self, name: str) -> Element:
     """Returns the XML of a part, without namespaces; an empty element if there is none."""
-    content = self.read(name)
-    if b"<!ENTITY" in content:
-      raise ValueError("it declares entities, which may multiply")
+    content = self.xml(name)
     root = ElementTree.fromstring(content) if content else Element("none")
     for element in root.iter():
       element.tag = element.tag.rpartition("}")[2]
@@ -185,6 +191,13 @@ def _docx(parts: _Parts, name: str) -> Iterator[Block]:
   yield from _Text(levels=levels, page=int(has_pages)).blocks(document)
   for notes in ("word/footnotes.xml", "word/endnotes.xml"):
     yield from _Text(levels={}, page=0).blocks(parts.tree(notes))
+  edges = sorted(filter(re.compile(r"word/(?:header|footer)\d*\.xml").fullmatch, parts.names))
+  yield from _once(_Text(levels={}, page=0), map(parts.tree, edges))
+
+
+def _once(text: "_Text", edges: Iterable[Element]) -> Iterator[Block]:
+  """Yields what stands above and below pages, each once."""
+  yield from dict.fromkeys(block for edge in edges for block in text.blocks(edge))
 
 
 def _heading_styles(styles: Element) -> dict[str, int]:
@@ -244,8 +257,29 @@ def _xlsx(parts: _Parts, name: str) -> Iterator[Block]:
 
   for sheet, title in _listed(parts, name, "sheet"):
     yield Block(title, 1)
-    rows = (_joined(map(value, row.iter("c"))) for row in parts.tree(sheet).iter("row"))
+    rows = (_joined(map(value, cells)) for cells in _rows(parts.xml(sheet)))
     yield Block("\n".join(filter(None, rows)))
+
+
+def _rows(sheet: bytes) -> Iterator[list[Element]]:
+  """Yields the cells of each row that have something; of most, formats alone are there."""
+  cells: list[Element] = []
+  inside: list[Element] = []
+  for event, element in ElementTree.iterparse(io.BytesIO(sheet), ("start", "end")):
+    tag = element.tag.rpartition("}")[2]
+    if event == "start":
+      inside.append(element)
+      continue
+    inside.pop()
+    if tag == "c" and len(element):
+      for each in element.iter():
+        each.tag = each.tag.rpartition("}")[2]
+      cells.append(element)
+    elif tag == "row":
+      yield cells
+      cells = []
+    if tag in ("c", "row") and inside:
+      inside[-1].clear()
 
 
 def _date_styles(styles: Element) -> list[bool]:
@@ -273,6 +307,9 @@ def _odf(parts: _Parts, name: str) -> Iterator[Block]:
   text = _Text(levels={}, page=int(has_pages), is_mixed=True)
   if (sheets := next(tree.iter("spreadsheet"), None)) is None:
     yield from text.blocks(tree)
+    styles = parts.tree("styles.xml") if next(tree.iter("text"), None) is not None else ()
+    edges = [each for page in styles for each in page.iter() if each.tag in _EDGES]
+    yield from _once(_Text(levels={}, page=0, is_mixed=True), edges)
   else:
     for sheet in sheets.findall("table"):
       yield Block(sheet.get("name", ""), 1)

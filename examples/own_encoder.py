@@ -30,13 +30,6 @@ class BagConfig(realm_jax.EncoderConfig):
   def make(self) -> "Bag":
     return Bag(self)
 
-  def check(self, vocabulary, *, name="dual_encoder", **lengths) -> None:
-    if vocabulary.vocab_size > self.vocab_size:
-      raise ValueError(
-        f"{name} has vectors for {self.vocab_size} of {vocabulary.vocab_size} wordpieces; set "
-        f"vocab_size={vocabulary.vocab_size}"
-      )
-
 
 class Bag(realm_jax.Encoder):
   """Learns one vector per word for queries, and one for passages."""

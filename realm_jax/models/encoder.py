@@ -8,6 +8,7 @@ index builder and answerers know only these two and the jitted programs of them,
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -62,6 +63,11 @@ class EncoderConfig(choices.Checked, abc.ABC):
 
   def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
     """Checks that a vocabulary and lengths of texts, by name, fit the encoder."""
+    if vocabulary.vocab_size > (size := getattr(self, "vocab_size", math.inf)):
+      raise ValueError(
+        f"{name} has vectors for {size} of {vocabulary.vocab_size} wordpieces; set "
+        f"vocab_size={vocabulary.vocab_size}"
+      )
     if self.reading_bert is not None:
       self.reading_bert[1].check(vocabulary.vocab_size, name=name, **lengths)
 
@@ -95,11 +101,6 @@ class Encoder(TypedModule):
 
   config: EncoderConfig
 
-  @property
-  def is_unit_length(self) -> bool:
-    """Whether embeddings have length 1."""
-    return self.config.unit_length
-
   def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     """Returns float32 embeddings `[F, E]` of the queries `Tokens` `[F, L]`."""
     raise NotImplementedError
@@ -129,29 +130,13 @@ class Encoder(TypedModule):
   ) -> jax.Array:
     """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
 
-    The arguments are those of `encode_batch`.
-    """
-    return self.scores(
-      *self.encode_batch(query, passage, deterministic=deterministic, buckets=buckets)
-    )
-
-  def encode_batch(
-    self,
-    query: datatypes.Tokens,
-    passage: datatypes.Tokens,
-    *,
-    deterministic: bool,
-    buckets: datatypes.Buckets = (),
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns float32 `query_BxE`, `passage_BxKxE` of queries with their passages.
-
     Args:
-      passage: Their passages; slot 0 holds the null passage, which is embedded only once.
+      passage: Slot 0 holds the null passage, which is embedded only once.
       buckets: Groups in which the other passages are embedded; see `in_buckets`.
     """
     num_queries, num_passages, passage_length = passage.shape
     embed = functools.partial(self.encode_passage, deterministic=deterministic)
-    null_1xE = self.encode_null_passage(passage)
+    null_1xE = encode_null_passage(self, passage)
     others_FxP = passage[:, 1:].reshape(num_queries * (num_passages - 1), passage_length)
     others_FxE = in_buckets(embed, others_FxP, buckets=buckets)
     size = null_1xE.shape[-1]
@@ -162,16 +147,18 @@ class Encoder(TypedModule):
       ],
       axis=1,
     )
-    return self.encode_query(query, deterministic=deterministic), passage_BxKxE
+    return scores(self.config, self.encode_query(query, deterministic=deterministic), passage_BxKxE)
 
-  def encode_null_passage(self, passage: datatypes.Tokens) -> jax.Array:
-    """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
-    # No dropout: all queries would share its noise.
-    return self.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
 
-  def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
-    """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""
-    return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
+def encode_null_passage(encoder: Encoder, passage: datatypes.Tokens) -> jax.Array:
+  """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
+  # No dropout: all queries would share its noise.
+  return encoder.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
+
+
+def scores(config: EncoderConfig, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
+  """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""
+  return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / config.temperature
 
 
 def example_tokens(*shape: int) -> datatypes.Tokens:

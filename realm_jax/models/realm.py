@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
-from realm_jax.models import bert, knowledge_augmented_encoder
+from realm_jax.models import bert, encoder, knowledge_augmented_encoder
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import EncoderConfig
 
@@ -36,11 +36,6 @@ class RealmPretrainingModel(TypedModule):
   knowledge_augmented_encoder_config: bert.BertConfig
   dual_encoder_learns: bool = True
 
-  @property
-  def is_unit_length(self) -> bool:
-    """Whether embeddings have unit length."""
-    return self.dual_encoder_config.unit_length
-
   def setup(self):
     self.dual_encoder = self.dual_encoder_config.make()
     self.knowledge_augmented_encoder = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(
@@ -63,18 +58,18 @@ class RealmPretrainingModel(TypedModule):
     query = batch.queries.query
     if not self.dual_encoder_learns:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=True)
-      null_1x1xE = self.dual_encoder.encode_null_passage(batch.passage)[None]
-      null_Bx1 = self.dual_encoder.scores(query_BxE, jnp.repeat(null_1x1xE, num_queries, axis=0))
+      null_1x1xE = encoder.encode_null_passage(self.dual_encoder, batch.passage)[None]
+      null_Bx1xE = jnp.repeat(null_1x1xE, num_queries, axis=0)
+      null_Bx1 = encoder.scores(self.dual_encoder_config, query_BxE, null_Bx1xE)
       found_BxR = batch.stale_scores_BxK[:, 1:] / self.dual_encoder_config.temperature
       scores_BxK = jax.lax.stop_gradient(jnp.concatenate([null_Bx1, found_BxR], axis=1))
     elif passage_BxKxE is None:
-      query_BxE, passage_BxKxE = self.dual_encoder.encode_batch(
+      scores_BxK = self.dual_encoder(
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )
-      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
-      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
+      scores_BxK = encoder.scores(self.dual_encoder_config, query_BxE, passage_BxKxE)
     logits_FxMxV = self.knowledge_augmented_encoder(
       batch.joint.reshape(num_queries * num_passages, joint_length),
       jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),

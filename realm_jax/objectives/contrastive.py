@@ -40,7 +40,8 @@ class Contrastive(Objective):
       raise ValueError("a Contrastive term for a dual encoder that never learns; omit it")
     scale = self.scale
     if scale is None:
-      scale = _UNIT_LENGTH_SCALE if model.is_unit_length else 1.0
+      config = getattr(model, "dual_encoder_config", None) or model.config
+      scale = _UNIT_LENGTH_SCALE if config.unit_length else 1.0
 
     def outputs(params, pairs: Pairs, key) -> tuple[Any, Any]:
       return model.apply({"params": params}, pairs, method="encode_pairs", **dropout_keywords(key))

@@ -133,6 +133,7 @@ def imported_files():
 
 
 def test_no_file_imports_itself_through_others():
+  assert one_of_each()["circles of files"][0] == 0
   arrows = imported_files()
   while leaves := {name for name, behind in arrows.items() if not behind & arrows.keys()}:
     arrows = {name: behind for name, behind in arrows.items() if name not in leaves}
@@ -242,13 +243,82 @@ def keeps_arrays(source):
   return False
 
 
-def test_arrays_on_disk_have_one_container():
-  ((number, where),) = (
-    row[1:] for row in table("things of one kind | number | where") if "arrays" in row[0]
+def names_in(source, field):
+  """Returns whether a file has a parameter or a field of this name."""
+  return any(
+    (isinstance(node, ast.arg) and node.arg == field)
+    or (isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == field)
+    for node in ast.walk(ast.parse(source))
   )
-  found = {file for file, path in source_files() if keeps_arrays(path.read_text("utf-8"))}
-  assert found - NO_CONTAINERS.keys() == {where} and int(number) == 1
-  assert NO_CONTAINERS.keys() <= found
+
+
+def adds_words_and_vectors(source):
+  """Returns whether a file knows the weight of scores that it adds, other than by its name."""
+  return any(
+    isinstance(node, ast.Assign) and "DENSE_WEIGHT" in map(ast.unparse, node.targets)
+    for node in ast.walk(ast.parse(source))
+  )
+
+
+def discounts_ranks(source):
+  return "np.log2(" in source
+
+
+def starts(source):
+  """Returns whether a file defines a type of where a training starts."""
+  return any(
+    isinstance(node, ast.Assign) and re.fullmatch(r"Starts?", ast.unparse(node.targets[0]))
+    for node in ast.walk(ast.parse(source))
+  )
+
+
+# What was typed, to be shown again.
+TYPED = {"web/forms.py"}
+KINDS = {
+  "containers of arrays": (keeps_arrays, NO_CONTAINERS.keys()),
+  "tables of what a question": (lambda source: names_in(source, "min_answerable"), TYPED),
+  "fusions of words": (adds_words_and_vectors, set()),
+  "discounts of ranks": (discounts_ranks, set()),
+  "names for where": (starts, set()),
+}
+
+
+def one_of_each():
+  """Returns the rows of the document's table by their beginning: the number, and where."""
+  rows = table("things of one kind | number | where")
+  known = (*KINDS, "methods of", "circles of files", "required packages")
+  found = {begins: row[1:] for row in rows for begins in known if row[0].startswith(begins)}
+  assert len(found) == len(known) == len(rows), "each row has a test"
+  return {begins: (int(number), where) for begins, (number, where) in found.items()}
+
+
+@pytest.mark.parametrize("begins", KINDS)
+def test_what_is_of_one_kind_is_in_one_file(begins):
+  (number, where), (is_of_kind, others) = one_of_each()[begins], KINDS[begins]
+  found = {file for file, path in source_files() if is_of_kind(path.read_text("utf-8"))}
+  assert found - others == {where} and number == 1
+  assert others <= found
+
+
+def test_an_encoder_has_few_methods():
+  number, where = one_of_each()["methods of"]
+  (encoder,) = (
+    node
+    for node in ast.parse((PACKAGE / where).read_text("utf-8")).body
+    if isinstance(node, ast.ClassDef) and node.name == "Encoder"
+  )
+  assert sum(isinstance(node, ast.FunctionDef) for node in encoder.body) == number
+
+
+def test_what_searches_requires_few_packages():
+  number, where = one_of_each()["required packages"]
+  tree = ast.parse((ROOT / where).read_text("utf-8"))
+  (required,) = (
+    ast.literal_eval(node.value)
+    for node in ast.walk(tree)
+    if isinstance(node, ast.keyword) and node.arg == "install_requires"
+  )
+  assert len(required) == number
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -86,6 +86,16 @@ class ArrayRecord:
     return math.prod(self.shape) * _SIZES[self.dtype]
 
 
+def named_arrays(value: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+  """Yields the arrays of a dataclass, and of dataclasses in it, with their names."""
+  for field in dataclasses.fields(value):
+    name, each = f"{prefix}{field.name}", getattr(value, field.name)
+    if isinstance(each, np.ndarray):
+      yield name, each
+    elif dataclasses.is_dataclass(each):
+      yield from named_arrays(each, f"{name}.")
+
+
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
   """Returns the record of each array."""
   for name, array in arrays.items():
@@ -145,10 +155,7 @@ def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
   """Checks what is known of an array."""
   sizes_fit = all(type(size) is int and size >= 0 for size in shape)
   if not _NAME.fullmatch(name) or dtype not in _SIZES or not sizes_fit:
-    raise ValueError(
-      f"an array {name!r:.60} of {dtype!s:.60} {[*shape]!s:.60} cannot be stored; use names of "
-      "[A-Za-z0-9_.]"
-    )
+    raise ValueError(f"an array {name!r:.60} of {dtype!s:.60} {[*shape]!s:.60} cannot be stored")
 
 
 def write(

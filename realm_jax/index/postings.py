@@ -259,7 +259,7 @@ class Postings:
 
   def save(self, directory: str, *, identity: str = "") -> None:
     """Writes the postings to a new directory, or in place of others; `identity` is the texts'."""
-    arrays = {name: getattr(self, name) for name in ARRAYS}
+    arrays = dict(array_folder.named_arrays(self))
     with atomic_files.new_directory(directory, kind=KIND) as unfinished:
       made_of = _made_of(identity, self.languages)
       array_folder.write(unfinished, arrays, kind=KIND, description=made_of)

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
 import random
@@ -93,8 +94,10 @@ def test_rows_that_a_segment_does_not_have_are_not_deleted(base, deleted):
 def _with_header(content, change):
   size = int.from_bytes(content[:8], "little")
   header = json.loads(content[8 : 8 + size])
+  del header["sha256"]
   changed = change(header)
-  changed = json.dumps(header if changed is None else changed).encode()
+  start = json.dumps(header if changed is None else changed).removesuffix("}").encode()
+  changed = start + f',\n "sha256": "{hashlib.sha256(start).hexdigest()}"}}'.encode()
   return len(changed).to_bytes(8, "little") + changed + content[8 + size :]
 
 
@@ -102,8 +105,9 @@ def _without(name):
   return lambda content: _with_header(content, lambda h: h["arrays"].pop(name) and None)
 
 
-def _array(name, value):
-  return lambda content: _with_header(content, lambda h: h["arrays"].update({name: value}))
+def _array(name, shape, dtype):
+  record = {"shape": shape, "dtype": dtype}
+  return lambda content: _with_header(content, lambda h: h["arrays"].update({name: record}))
 
 
 HOSTILE_SEGMENTS = {
@@ -115,23 +119,24 @@ HOSTILE_SEGMENTS = {
     _with_header(content, lambda h: 0)[:0] + (99_999).to_bytes(8, "little") + b"[" * 99_999
   ),
   "list": lambda content: _with_header(content, lambda h: [1]),
-  "no bytes": lambda content: _with_header(content, lambda h: {"arrays": {}}),
-  "no metadata": lambda content: _with_header(content, lambda h: h.update(metadata=None)),
-  "metadata": lambda content: _with_header(content, lambda h: h.update(metadata=[])),
+  "arrays": lambda content: _with_header(content, lambda h: h.update(arrays={})),
+  "no arrays": lambda content: _with_header(content, lambda h: h.update(arrays=7)),
+  "no record": lambda content: _with_header(content, lambda h: h["arrays"].update(hashes=None)),
+  "no description": lambda content: _with_header(content, lambda h: h.update(description=None)),
+  "description": lambda content: _with_header(content, lambda h: h.update(description=[])),
+  "kind": lambda content: _with_header(content, lambda h: h.update(kind="adapter")),
   "missing": _without("hashes"),
-  "huge": _array("hashes", ["<u8", [10**12], 0]),
-  "negative": _array("hashes", ["<u8", [-1], 0]),
-  "float": _array("hashes", ["<u8", [1.5], 0]),
-  "objects": _array("hashes", ["|O", [1], 0]),
-  "structure": _array("hashes", [[["a", "<i4"]], [1], 0]),
-  "texts": _array("hashes", ["<U4", [1], 0]),
-  "offset": _array("hashes", ["<u8", [1], 10**15]),
-  "before": _array("hashes", ["<u8", [1], -64]),
-  "no array": _array("hashes", None),
-  "other numbers": _array("hashes", ["<u8", [1], 0]),
-  "ends": _array("texts.ends", ["<i8", [4], 64]),
-  "no integers": _array("texts.ends", ["<f8", [4], 0]),
-  "no rows": _array("first_passages", ["<i8", [0], 0]),
+  "huge": _array("hashes", [10**12], "uint64"),
+  "negative": _array("hashes", [-1], "uint64"),
+  "float": _array("hashes", [1.5], "uint64"),
+  "objects": _array("hashes", [1], "object"),
+  "structure": _array("hashes", [1], [["a", "<i4"]]),
+  "texts": _array("hashes", [1], "<U4"),
+  "no shape": _array("hashes", 3, "uint64"),
+  "other numbers": _array("hashes", [1], "uint64"),
+  "fewer ends": _array("texts.ends", [3], "int64"),
+  "no integers": _array("texts.ends", [4], "float64"),
+  "no rows": _array("first_passages", [0], "int64"),
 }
 
 
@@ -317,11 +322,11 @@ def test_whatever_values_files_have_a_line_names_the_folder(whole, tmp_path, see
 
 
 NOT_FINITE = {  # files, their arrays, and what says so, if it is not passed over
-  "embeddings": ("segments/*", r"embeddings", "segment .* embeddings have NaN"),
+  "embeddings": ("segments/*", r"embeddings_NxE", "segment .* embeddings have NaN"),
   "of cells": ("segments/*", r"cells\.embeddings_NxE", "segment .* embeddings have NaN"),
   "centroids": ("segments/*", r"cells\.centroids_CxE", "segments/.* of cells have NaN"),
-  "sums": ("segments/*", r"cells\.sum_E", "segments/.* of cells have NaN"),
-  "products": ("segments/*", r"cells\.products_ExE", "segments/.* of cells have NaN"),
+  "sums": ("segments/*", r"cells\.moments\.sum_E", "segments/.* of cells have NaN"),
+  "products": ("segments/*", r"cells\.moments\.products_ExE", "segments/.* of cells have NaN"),
   "adapter": ("models/*/adapter", "weights|bias", "adapter cannot be read: .* have NaN"),
   "question": ("memory.jsonl", "", None),
 }
@@ -373,9 +378,9 @@ def test_moments_that_are_too_large_are_not_those_of_the_embeddings(whole, tmp_p
   shutil.copytree(whole, path)
   for file in path.glob("segments/*"):
     arrays, description, kind = opened(file)
-    if "cells.sum_E" in arrays:
-      arrays["cells.sum_E"] = np.array(arrays["cells.sum_E"]) + 1e150
-      arrays["cells.products_ExE"] = np.array(arrays["cells.products_ExE"]) * 1e150
+    if "cells.moments.sum_E" in arrays:
+      arrays["cells.moments.sum_E"] = np.array(arrays["cells.moments.sum_E"]) + 1e150
+      arrays["cells.moments.products_ExE"] = np.array(arrays["cells.moments.products_ExE"]) * 1e150
       file.unlink()
       array_folder.write_file(file, arrays, kind=kind, description=description)
   with np.errstate(all="ignore"), pytest.raises(ValueError, match="sum_E is not that of the emb"):

@@ -291,20 +291,6 @@ class Segment:
 
   def write(self, path: str) -> None:
     """Writes the segment to a file."""
-    arrays = {
-      "hashes": self.hashes,
-      "digests": self.digests,
-      "recognized": self.recognized_D,
-      "files": self.files_D,
-      "first_passages": self.first_passages,
-      "pages": self.pages_N,
-      "headings": self.headings_N,
-    }
-    for name in _OF_STRINGS:
-      columns = getattr(self, name)
-      arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
-    arrays |= {f"fields.{name}": getattr(self.fields, name) for name in _OF_FIELDS}
-    arrays |= {f"postings.{name}": getattr(self.postings, name) for name in postings.ARRAYS}
     metadata = _Metadata(
       languages=self.postings.languages,
       recognized=self.recognized,
@@ -312,11 +298,7 @@ class Segment:
       values=self.fields.values,
       probes=self.cells.probes if self.cells is not None else 0,
     )
-    if self.embeddings_NxE is not None:
-      arrays["embeddings"] = self.embeddings_NxE
-    if self.cells is not None:
-      arrays |= {f"cells.{name}": getattr(self.cells, name) for name in _OF_CELLS}
-      arrays |= {f"cells.{name}": getattr(self.cells.moments, name) for name in _OF_MOMENTS}
+    arrays = dict(array_folder.named_arrays(self))
     array_folder.write_file(path, arrays, kind=_KIND, description=metadata)
 
   @classmethod
@@ -368,10 +350,10 @@ class Segment:
     number = {"N": len(arrays["texts.ends"]) - 1}
     if has_cells := "cells.rows" in arrays:
       array_shapes.check(arrays, _SHAPES_OF_CELLS, **number)
-    elif "embeddings" in arrays:
-      array_shapes.check(arrays, {"embeddings": "f4 N E"}, **number)
-
-    of_strings = {n: Strings(arrays[f"{n}.content"], arrays[f"{n}.ends"]) for n in _OF_STRINGS}
+    elif "embeddings_NxE" in arrays:
+      array_shapes.check(arrays, {"embeddings_NxE": "f4 N E"}, **number)
+    parts: dict[str, Any] = {name: a for name, a in arrays.items() if "." not in name}
+    parts |= {n: Strings(arrays[f"{n}.content"], arrays[f"{n}.ends"]) for n in _OF_STRINGS}
     languages, is_old = parse_tags(metadata.languages), metadata.terms != postings.FORMAT
     if is_old:
       of_texts = Postings.build((), languages=languages)
@@ -379,19 +361,11 @@ class Segment:
       of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
       of_texts = Postings(languages=languages, **of_postings)
     segment = cls(
-      **of_strings,
-      hashes=arrays["hashes"],
-      digests=arrays["digests"],
-      files_D=arrays["files"],
+      **parts,
       fields=Fields(metadata.values, *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
       recognized=metadata.recognized,
-      recognized_D=arrays["recognized"],
-      first_passages=arrays["first_passages"],
-      pages_N=arrays["pages"],
-      headings_N=arrays["headings"],
       postings=of_texts,
       reanalyzed=is_old,
-      embeddings_NxE=None if has_cells else arrays.get("embeddings"),
       cells=_cells(arrays, metadata.probes) if has_cells else None,
     )
     segment._check()
@@ -436,11 +410,11 @@ _OF_MOMENTS = ("sum_E", "products_ExE")
 _SHAPES = {  # of the arrays of D documents in N passages
   "hashes": "u8 D",
   "digests": "u1 D 16",
-  "recognized": "u2 D",
-  "files": "i4 D",
+  "recognized_D": "u2 D",
+  "files_D": "i4 D",
   "first_passages": "i8 D+1",
-  "pages": "i4 N",
-  "headings": "i4 N",
+  "pages_N": "i4 N",
+  "headings_N": "i4 N",
   **{f"{name}.content": f"u1 {name}" for name in _OF_STRINGS},
   **{f"{name}.ends": f"i8 {number}+1" for name, number in _OF_STRINGS.items()},
   "fields.ends": "i8 D+1",
@@ -452,8 +426,8 @@ _SHAPES_OF_CELLS = {
   "cells.rows": "i4 N",
   "cells.ends": "i8 C",
   "cells.centroids_CxE": "f4 C E",
-  "cells.sum_E": "f8 E",
-  "cells.products_ExE": "f8 E E",
+  "cells.moments.sum_E": "f8 E",
+  "cells.moments.products_ExE": "f8 E E",
 }
 
 
@@ -467,7 +441,7 @@ def _embedded(embeddings_NxE: np.ndarray | None) -> dict[str, Any]:
 
 
 def _cells(arrays: Mapping[str, np.ndarray], probes: int) -> Cells:
-  moments = {name: arrays[f"cells.{name}"] for name in _OF_MOMENTS}
+  moments = {name: arrays[f"cells.moments.{name}"] for name in _OF_MOMENTS}
   of_cells = {name: arrays[f"cells.{name}"] for name in _OF_CELLS}
   return Cells(**of_cells, moments=Moments(len(of_cells["rows"]), **moments), probes=probes)
 

@@ -228,7 +228,7 @@ NO_CONTAINERS = {
   "evaluation/answer_matching.py": "temporary files",
   "index/scann_searcher.py": "ScaNN's own files, in a temporary directory",
   "jobs/preparation/export_checkpoint.py": "for other programs",
-  "jobs/preparation/import_checkpoint.py": "of other programs",
+  "checkpoints/importing.py": "of other programs",
 }
 OF_FILES = {"memmap", "open_memmap", "load", "save", "savez", "savez_compressed", "fromfile"}
 

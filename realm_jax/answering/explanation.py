@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import log_softmax
 
+from realm_jax.text.terminal import column, isolated
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerOption:
@@ -102,6 +104,35 @@ class Explanation:
   null_share: float | None
   passages: tuple[Evidence, ...]
   rankings: tuple[GenerationRanking, ...] = ()
+
+  def __str__(self) -> str:
+    """Returns it as lines of text."""
+    best, *others = self.answers
+    lines = [self.query, f"  {isolated(best.text)}   {_probability(best)}"]
+    if others:
+      options = (f"{isolated(option.text)} {option.probability:.3f}" for option in others)
+      lines.append(f"  or: {', '.join(options)}")
+    lines.append("  p(z|x)  p(y|z,x)  utility  without it            passage")
+    return "\n".join([*lines, *map(_line, self.passages)])
+
+
+def _probability(best: AnswerOption) -> str:
+  without = best.probability_without_retrieval
+  if without is None:
+    return f"p(y,z|x) = {best.probability:.3f}"
+  return f"p(y|x) = {best.probability:.3f}, without retrieval {without:.2g}"
+
+
+def _line(passage: Evidence) -> str:
+  without = f"{passage.probability_without:.3f} {passage.answer_without or '(no answer)'}"
+  utility = "" if passage.utility is None else f"{passage.utility:+.1f}"
+  text = (
+    isolated(f"{passage.title}: {passage.text}") if passage.passage_id >= 0 else "(null passage)"
+  )
+  return (
+    f"  {passage.retrieval_probability:6.3f}  {passage.answer_probability:8.3f}  "
+    f"{utility:>7}  {column(without, 20)}  {text}"
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,7 @@ from realm_jax.text import tokenization, wordpieces
 from realm_jax.text.tokenization import WordPieceTokenizer
 
 _PASSAGES_AT_ONCE = 1024
+_EMBEDDINGS = "block_emb"
 _NUM_QUERIES = 512  # passages used as queries to measure the index
 
 
@@ -48,6 +49,22 @@ class Prompts:
 
   query_prompt: str | None = None
   passage_prompt: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedCorpus:
+  """Files of a released index's passages.
+
+  Attributes:
+    blocks: Records of their texts, `blocks.tfr`.
+    titles: Records of their titles, `titles.tfr`; None for no titles.
+    embeddings: `encoded.ckpt` or a `.npy` file of their embeddings; None uses those of a source
+      (`encoded/encoded.ckpt` or `block_emb`).
+  """
+
+  blocks: str | None = None
+  titles: str | None = None
+  embeddings: str | None = None
 
 
 def read_source(path: str) -> Source:
@@ -263,3 +280,41 @@ def _append(writer: PassageStoreWriter, batch, tokenizer: WordPieceTokenizer) ->
     writer.append(
       title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=passage_uid(title, text)
     )
+
+
+def check_positions(model: imported_model.ImportedModel, lengths: Mapping[str, int]) -> None:
+  """Checks that a model has positions for queries, passages and both together.
+
+  Raises:
+    ValueError: If it has not; the message has lengths that it has positions for.
+  """
+  encoder = model.dual_encoder
+  positions = encoder.bert.max_length
+  room = {
+    "query_length": positions - len(encoder.query_prompt),
+    "passage_length": positions - len(encoder.passage_prompt),
+    "joint_length": positions,
+  }
+  if too_long := [f"{name}={lengths[name]}" for name in room if lengths[name] > room[name]]:
+    # A query takes half, so that a passage fits next to it.
+    fitting = room | {"query_length": min(room["query_length"], positions // 2)}
+    flags = [f"--{n}={fitting[n]}" for n in room if lengths[n] > fitting[n]]
+    raise ValueError(
+      f"the model has {positions} positions, fewer than {', '.join(too_long)}; give "
+      f"{' '.join(flags)}, or less"
+    )
+
+
+def released_embeddings(path: str | None, sources: Sequence[Source]) -> np.ndarray | None:
+  """Returns the embeddings of a released index: of a file, or else of a source that has some."""
+  if path is not None:
+    if path.endswith(".npy"):
+      return np.load(path, mmap_mode="r", allow_pickle=False)
+    return tensorflow_files.read_matrix(path, _EMBEDDINGS)
+  for source in sources:
+    if _EMBEDDINGS in source.weights:
+      return source.weights[_EMBEDDINGS]
+    encoded = os.path.join(source.name, "encoded")
+    if tensorflow_files.is_checkpoint(encoded):
+      return tensorflow_files.read_matrix(encoded, _EMBEDDINGS)
+  return None

@@ -13,12 +13,13 @@ import tensorflow as tf
 from realm_jax.answering import open_answerer
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.formats import huggingface_files, huggingface_names
+from realm_jax.checkpoints.importing import ReleasedCorpus
 from realm_jax.checkpoints.opening import Opened, Sources
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import generations
 from realm_jax.jobs.answering.ask import ask
-from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_checkpoint
+from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text import tokenization

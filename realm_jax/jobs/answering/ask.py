@@ -4,14 +4,12 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from realm_jax.answering.explanation import AnswerOption, Evidence, Explanation
 from realm_jax.answering.open_answerer import open_answerer, question_answerer
 from realm_jax.answering.span_reader import QuestionAnswers
 from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.data.questions import read_questions
 from realm_jax.foundations import atomic_files, choices, progress
 from realm_jax.foundations.output_kinds import FileKind
-from realm_jax.text.terminal import column, isolated
 
 _BATCH_SIZE = 32  # questions of a file
 _ANSWERS = FileKind(name="a file of answers", start=r'\{.*"prediction": ')
@@ -57,7 +55,7 @@ def ask(
   assert query is not None
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)
-  print(explanation_text(explanation), flush=True)
+  print(explanation, flush=True)
   return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
 
 
@@ -94,33 +92,3 @@ def _record(entry: Mapping, found: QuestionAnswers) -> dict:
     "passages": [dict(zip(names, passage, strict=True)) for passage in passages],
     "truncated": found.truncated,
   }
-
-
-def explanation_text(explanation: Explanation) -> str:
-  """Returns an explanation as lines of text."""
-  best, *others = explanation.answers
-  lines = [explanation.query, f"  {isolated(best.text)}   {_probability(best)}"]
-  if others:
-    options = (f"{isolated(option.text)} {option.probability:.3f}" for option in others)
-    lines.append(f"  or: {', '.join(options)}")
-  lines.append("  p(z|x)  p(y|z,x)  utility  without it            passage")
-  return "\n".join([*lines, *map(_line, explanation.passages)])
-
-
-def _probability(best: AnswerOption) -> str:
-  without = best.probability_without_retrieval
-  if without is None:
-    return f"p(y,z|x) = {best.probability:.3f}"
-  return f"p(y|x) = {best.probability:.3f}, without retrieval {without:.2g}"
-
-
-def _line(passage: Evidence) -> str:
-  without = f"{passage.probability_without:.3f} {passage.answer_without or '(no answer)'}"
-  utility = "" if passage.utility is None else f"{passage.utility:+.1f}"
-  text = (
-    isolated(f"{passage.title}: {passage.text}") if passage.passage_id >= 0 else "(null passage)"
-  )
-  return (
-    f"  {passage.retrieval_probability:6.3f}  {passage.answer_probability:8.3f}  "
-    f"{utility:>7}  {column(without, 20)}  {text}"
-  )

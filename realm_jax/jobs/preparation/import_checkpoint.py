@@ -2,14 +2,12 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 from absl import logging
 
 from realm_jax.checkpoints import importing, orbax_files, saved_models
-from realm_jax.checkpoints.formats import imported_model, tensorflow_files
-from realm_jax.checkpoints.formats.huggingface_files import Source
+from realm_jax.checkpoints.formats import imported_model
 from realm_jax.foundations import choices, hub, json_fields
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -17,23 +15,6 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.training_run import CHECKPOINTS
 
 VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"
-_EMBEDDINGS = "block_emb"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleasedCorpus:
-  """Files of a released index's passages.
-
-  Attributes:
-    blocks: Records of their texts, `blocks.tfr`.
-    titles: Records of their titles, `titles.tfr`; None for no titles.
-    embeddings: `encoded.ckpt` or a `.npy` file of their embeddings; None uses those of a source
-      (`encoded/encoded.ckpt` or `block_emb`).
-  """
-
-  blocks: str | None = None
-  titles: str | None = None
-  embeddings: str | None = None
 
 
 def import_checkpoint(
@@ -43,7 +24,7 @@ def import_checkpoint(
   vocabulary: str | None = None,
   lower_case: bool | None = None,
   prompts: importing.Prompts = importing.Prompts(),
-  released: ReleasedCorpus = ReleasedCorpus(),
+  released: importing.ReleasedCorpus = importing.ReleasedCorpus(),
   searcher: SearcherConfig = SearcherConfig(),
   retrieval: RetrievalConfig = RetrievalConfig(),
   beam: BeamConfig = BeamConfig(),
@@ -87,7 +68,7 @@ def import_checkpoint(
   retrieval = dataclasses.replace(retrieval, passage_length=lengths["passage_length"])
   reads = model.knowledge_augmented_encoder is not None
   joint = [retrieval.joint_length] * reads + [beam.joint_length] * (model.span_reader is not None)
-  _check_positions(model, lengths | {"joint_length": max(joint, default=0)})
+  importing.check_positions(model, lengths | {"joint_length": max(joint, default=0)})
   description = saved_models.ModelDescription(
     dual_encoder=model.dual_encoder,
     knowledge_augmented_encoder=model.knowledge_augmented_encoder,
@@ -111,7 +92,7 @@ def import_checkpoint(
       passage_length=retrieval.passage_length,
     )
     description = dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
-    embeddings_NxE = _embeddings(released.embeddings, sources)
+    embeddings_NxE = importing.released_embeddings(released.embeddings, sources)
     if embeddings_NxE is not None:
       importing.publish_embeddings(
         os.path.join(workdir, INDEX),
@@ -127,43 +108,6 @@ def import_checkpoint(
   print(f"{workdir}: {_report(model, drawn)}, {tokenizer.vocab_size:,} wordpieces", flush=True)
   if model.unused:
     logging.info("not used: %s", ", ".join(model.unused))
-
-
-def _check_positions(model: imported_model.ImportedModel, lengths: Mapping[str, int]) -> None:
-  """Checks that a model has positions for queries, passages and both together.
-
-  Raises:
-    ValueError: If it has not; the message has lengths that it has positions for.
-  """
-  encoder = model.dual_encoder
-  positions = encoder.bert.max_length
-  room = {
-    "query_length": positions - len(encoder.query_prompt),
-    "passage_length": positions - len(encoder.passage_prompt),
-    "joint_length": positions,
-  }
-  if too_long := [f"{name}={lengths[name]}" for name in room if lengths[name] > room[name]]:
-    # A query takes half, so that a passage fits next to it.
-    fitting = room | {"query_length": min(room["query_length"], positions // 2)}
-    flags = [f"--{n}={fitting[n]}" for n in room if lengths[n] > fitting[n]]
-    raise ValueError(
-      f"the model has {positions} positions, fewer than {', '.join(too_long)}; give "
-      f"{' '.join(flags)}, or less"
-    )
-
-
-def _embeddings(path: str | None, sources: Sequence[Source]) -> np.ndarray | None:
-  if path is not None:
-    if path.endswith(".npy"):
-      return np.load(path, mmap_mode="r", allow_pickle=False)
-    return tensorflow_files.read_matrix(path, _EMBEDDINGS)
-  for source in sources:
-    if _EMBEDDINGS in source.weights:
-      return source.weights[_EMBEDDINGS]
-    encoded = os.path.join(source.name, "encoded")
-    if tensorflow_files.is_checkpoint(encoded):
-      return tensorflow_files.read_matrix(encoded, _EMBEDDINGS)
-  return None
 
 
 def _report(model: imported_model.ImportedModel, drawn: Sequence[str]) -> str:

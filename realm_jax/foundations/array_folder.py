@@ -111,18 +111,20 @@ def digest(records: Mapping[str, ArrayRecord], *others: str) -> str:
   return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-def encode(
-  kind: Kind, description: Any, records: Mapping[str, ArrayRecord], *, indent: int | None = 1
-) -> bytes:
+def encode(kind: Kind, description: Any, records: Mapping[str, ArrayRecord]) -> bytes:
   """Returns the content of `folder.json`.
 
   Args:
     description: What the arrays are, a dataclass or what JSON can hold.
   """
+  start = _encode(kind, description, records, indent=1).removesuffix("\n}")
+  return f'{start}{_ITS_DIGEST}"{_digest_of(start.encode())}"\n}}\n'.encode()
+
+
+def _encode(kind: Kind, description: Any, records: Mapping[str, ArrayRecord], **options) -> str:
   described = {"description": json_fields.as_json(description), "arrays": dict(records)}
   content = {"kind": kind.kind, "format": kind.format, **described}
-  start = json.dumps(content, indent=indent, default=vars).removesuffix("}").rstrip()
-  return f'{start}{_ITS_DIGEST}"{_digest_of(start.encode())}"\n}}\n'.encode()
+  return json.dumps(content, default=vars, **options)
 
 
 def decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRecord]]:
@@ -135,15 +137,20 @@ def decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRec
     KeyError, TypeError, ValueError, AttributeError: If it is that of another kind or format, or not
       what was written.
   """
+  found = _decode(content, kind, of)
+  start, _, its_digest = content.rpartition(_ITS_DIGEST.encode())
+  if its_digest != f'"{_digest_of(start)}"\n}}\n'.encode():
+    raise ValueError("its SHA-256 differs from the one recorded")
+  return found
+
+
+def _decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRecord]]:
   found = text_files.parse_json(content)
   if found["kind"] != kind.kind or found["format"] != kind.format:
     raise ValueError(
       f"it is {found['kind']!r:.60} of format {found['format']!r:.60}, not {kind.kind!r} of format "
       f"{kind.format}"
     )
-  start = content.rpartition(_ITS_DIGEST.encode())[0]
-  if found["sha256"] != _digest_of(start):
-    raise ValueError("its SHA-256 differs from the one recorded")
   records = {}
   for name, record in found["arrays"].items():
     records[name] = ArrayRecord(tuple(record["shape"]), record["dtype"], record.get("sha256"))
@@ -318,7 +325,7 @@ def write_file(
 ) -> None:
   """Writes arrays to one file, which is on the disk when this returns; no SHA-256 is recorded."""
   records = {name: ArrayRecord(a.shape, a.dtype.name) for name, a in arrays.items()}
-  header = encode(kind, description, records, indent=None)
+  header = _encode(kind, description, records).encode()
   header += b" " * _padding(8 + len(header))
   with open(path, "wb") as file:
     file.write(len(header).to_bytes(8, "little") + header)
@@ -345,7 +352,7 @@ def open_file(
     with plain_files.open_plain(path) as file:
       content = np.memmap(file, np.uint8, mode="r").view(np.ndarray)
     first = 8 + int.from_bytes(content[:8].tobytes(), "little")
-    description, records = decode(content[8:first].tobytes(), kind, of)
+    description, records = _decode(content[8:first].tobytes(), kind, of)
     arrays = {}
     for name, record in records.items():
       size = record.num_bytes

@@ -104,10 +104,9 @@ def test_a_file_of_another_size_is_refused_by_name(tmp_path, damage):
     ({"description": 7}, "7 is no str"),
   ],
 )
-def test_what_does_not_fit_the_reader_is_refused(tmp_path, monkeypatch, change, message):
+def test_what_does_not_fit_the_reader_is_refused(tmp_path, change, message):
   write(tmp_path)
-  monkeypatch.setattr(array_folder, "_digest_of", lambda start: "")
-  content = {**json.loads((tmp_path / FOLDER_FILE).read_text()), **change, "sha256": ""}
+  content = {**json.loads((tmp_path / FOLDER_FILE).read_text()), **change}
   (tmp_path / FOLDER_FILE).write_text(json.dumps(content))
   with pytest.raises(ValueError, match=message):
     Folder(tmp_path, kind=KIND, of=dict if "description" not in change else str)
@@ -165,15 +164,10 @@ def test_many_arrays_are_one_file(tmp_path):
       array_folder.open_file(path, kind=kind, of=dict, shapes=changed)
 
 
-def test_no_change_of_what_describes_a_file_is_read(tmp_path):
+def test_a_file_that_is_cut_or_longer_is_refused(tmp_path):
   file = tmp_path / "world"
   array_folder.write_file(os.fspath(file), {"ids": np.arange(8)}, kind=KIND)
   content = file.read_bytes()
-  used = 8 + len(content[8:-64].rstrip(b" "))
-  for place in range(used):
-    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-    with pytest.raises(ValueError, match=f"{file} is damaged"):
-      array_folder.open_file(file, kind=KIND, shapes={"ids": "i8 8"})
   for changed in (b"", content[:4], content[:-1], content + b"x"):
     file.write_bytes(changed)
     with pytest.raises(ValueError, match=f"{file} is damaged"):

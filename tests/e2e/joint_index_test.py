@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from realm_jax.checkpoints import index_builder
 from realm_jax.index import assembly, generations
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
@@ -132,7 +133,7 @@ def test_a_builder_that_is_killed_goes_on_from_its_finished_passages(
     )
 
   num_passages = generations.read_manifest(str(world / "index"), 0).num_passages
-  monkeypatch.setattr(sys.modules[build_index.__module__], "_BATCHES_KEPT", 1)
+  monkeypatch.setattr(index_builder, "_BATCHES_KEPT", 1)
   monkeypatch.setattr(passage_embedding, "embed_passages", killed_at_the_third)
   with pytest.raises(KeyboardInterrupt):
     build()

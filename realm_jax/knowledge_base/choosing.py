@@ -191,9 +191,8 @@ def _remember(
     written[key] = past.after(said)
   if encoder != snapshot.commit.settings.encoder:  # past questions are compared by the new one
     written = {**{key: past for key, past in now.records.items() if key not in written}, **written}
-  embed, places = snapshot.embed, folder.newest().find
-  ids = [*{one.id for past in written.values() for one in past.judged}]
-  gone = {id for id, place in zip(ids, places(ids), strict=True) if place is None}
+  embed, ids = snapshot.embed, {one.id for past in written.values() for one in past.judged}
+  gone = folder.newest().missing(ids)
   kept = filter(None, (past.without(gone) for past in written.values()))
   folder.memory.write(
     [

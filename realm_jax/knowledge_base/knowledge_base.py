@@ -425,8 +425,9 @@ class KnowledgeBase:
     Raises:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
-    several = isinstance(question, Iterable) and not isinstance(question, str)
-    questions = [*question] if several else [question]
+    if not isinstance(question, Iterable):
+      check_question(question)  # raises
+    questions = [question] if isinstance(question, str) else [*question]
     for one in questions:
       check_question(one)
     folder.check_writable(self.path)

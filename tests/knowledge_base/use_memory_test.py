@@ -314,7 +314,7 @@ def test_a_damaged_line_changes_nothing_else(words, line):
   with open(path, "ab") as file:
     file.write(line + b"\n")
   for base in (words, KnowledgeBase(words.path)):
-    remembered = [hit.remembered for hit in base.search("question 1", k=99) if hit.id == "oak"]
+    remembered = [hit.useful_for for hit in base.search("question 1", k=99) if hit.id == "oak"]
     assert base.past_questions() == past and remembered == ["question 1"]
   words.feedback("question 3", useful="oak")
   words.forget("question 3")
@@ -332,7 +332,7 @@ def test_a_damaged_embedding_is_made_anew(tmp_path, encoder, embedding):
   line, _, rest = path.read_text().partition("\n")
   path.write_text(json.dumps({**json.loads(line), "embedding": embedding}) + "\n" + rest)
   opened = KnowledgeBase(base.path)
-  assert ASKED in [hit.remembered for hit in opened.search(ASKED, by="encoder", k=99)]
+  assert ASKED in [hit.useful_for for hit in opened.search(ASKED, by="encoder", k=99)]
   found = opened._folder.memory.newest().recall("x", opened._folder.newest(), question_E=asked)
   np.testing.assert_allclose(found.similarity_N, similarity.similarity_N, atol=1e-6)
 

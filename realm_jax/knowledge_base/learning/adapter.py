@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from realm_jax.foundations import array_folder, array_shapes, atomic_files, json_fields, plain_files
+from realm_jax.foundations import array_folder, array_shapes, json_fields, plain_files
 from realm_jax.knowledge_base.learning.past_questions import digest
 from realm_jax.knowledge_base.store import commits
 
@@ -66,14 +66,8 @@ class Seen:
 
   def write(self, directory: str) -> str:
     """Writes them into a knowledge base; returns their name there, "" for none."""
-    content = "\n".join(sorted(self._digests))
-    if not content:
-      return ""
-    return commits.write_model(
-      directory,
-      content.encode(),
-      write=lambda folder: atomic_files.write_text(f"{folder}/seen", content),
-    )
+    digests = sorted(self._digests)
+    return commits.write_text(directory, "seen", "\n".join(digests)) if digests else ""
 
   @classmethod
   def open(cls, directory: str, name: str) -> "Seen":

@@ -11,7 +11,7 @@ import json
 import numpy as np
 from absl import logging
 
-from realm_jax.foundations import atomic_files, json_fields, plain_files, text_files
+from realm_jax.foundations import json_fields, plain_files, text_files
 from realm_jax.knowledge_base.store import commits
 from realm_jax.knowledge_base.store.commits import Ranking, Settings
 
@@ -74,11 +74,7 @@ class Answerability:
   def write(self, directory: str) -> str:
     """Writes it into a knowledge base; returns its name there, a digest."""
     content = json.dumps(dataclasses.asdict(self))
-    return commits.write_model(
-      directory,
-      content.encode(),
-      write=lambda folder: atomic_files.write_text(f"{folder}/answerability.json", content),
-    )
+    return commits.write_text(directory, "answerability.json", content)
 
   @classmethod
   def open(cls, directory: str, name: str) -> "Answerability | None":

@@ -129,7 +129,7 @@ def evaluate(
     )
     scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
-  there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
+  there = names - snapshot.missing(names)
   missing = describe_missing(judgements, there, source="the knowledge base")
   return Evaluation(scores=scores, missing=missing)
 

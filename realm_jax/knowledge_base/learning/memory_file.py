@@ -180,8 +180,7 @@ class MemoryFile:
   def about(self, snapshot: Snapshot) -> list[PastQuestion]:
     """Returns past questions, the newest last, without what was said about documents now gone."""
     memory = self.newest()
-    ids = [*memory.documents]
-    gone = {id for id, place in zip(ids, snapshot.find(ids), strict=True) if place is None}
+    gone = snapshot.missing(memory.documents)
     kept = filter(None, (past.without(gone) for past in memory.records.values()))
     return sorted(kept, key=lambda past: past.time)
 
@@ -201,9 +200,8 @@ class MemoryFile:
     self._erase()  # what a killed process has not
     if deleted is None:
       deleted = () if self._clean == commit else memory.documents
-    ids, self._clean = [*deleted], ""
-    gone = {id for id, place in zip(ids, snapshot.find(ids), strict=True) if place is None}
-    if about := memory.about(gone):
+    self._clean = ""
+    if about := memory.about(gone := snapshot.missing(deleted)):
       self.replace({past.key: past.without(gone) for past in about}, {})
     self._clean = commit
 
@@ -215,16 +213,15 @@ class MemoryFile:
     removed: Sequence[int],
   ) -> None:
     """Writes lines after those that are there, and erases those that are removed."""
-    lines = [*map(json_fields.as_json, records.values()), *[{_REMOVED: removed}][: len(removed)]]
+    lines = [json_fields.as_json(past) for past in records.values()]
+    lines += [{_REMOVED: removed}] if removed else []
     for key, trial in trials.items():
       if key in records or key in self._of_question:
         lines.append({_TRIAL_OF: key, **json_fields.as_json(trial)})
     with plain_files.open_plain(self._path, "ab", permissions=_PRIVATE) as file:
       self._check_same(os.fstat(file.fileno()))
       file.truncate(self._end)
-      file.write(
-        b"".join(json.dumps(line).encode() + b"\n" for line in lines if any(line.values()))
-      )
+      file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
       atomic_files.close(file)
     if not self._read:
       atomic_files.sync_directory(os.path.dirname(self._path))

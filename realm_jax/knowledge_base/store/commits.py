@@ -215,6 +215,15 @@ def write_model(directory: str, content: bytes, *, write: Callable[[str], None])
   return name
 
 
+def write_text(directory: str, file: str, content: str) -> str:
+  """Writes a model that is one text into a knowledge base; returns its name there."""
+  return write_model(
+    directory,
+    content.encode(),
+    write=lambda folder: atomic_files.write_text(f"{folder}/{file}", content),
+  )
+
+
 def files(directory: str) -> list[str]:
   """Returns the names of all commits, the newest last.
 

@@ -260,8 +260,7 @@ class Edit:
   def purge(self) -> None:
     """Leaves nothing of documents that are not there: no id, and no embedding of their passages."""
     ids = [id for change in self.before.commit.history for id in change.ids]
-    places = zip(ids, self.before.find(ids), strict=True)
-    self._purged = frozenset(id for id, place in places if place is None)
+    self._purged = frozenset(self.before.missing(ids))
     shutil.rmtree(os.path.join(self._directory, STAGED), ignore_errors=True)
 
   def commit(self) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,11 @@ class Snapshot:
         if row >= 0 and live[row]:
           places[i] = Place(number, row)
     return places
+
+  def missing(self, ids: Iterable[str]) -> set[str]:
+    """Returns those of which there is no document."""
+    ids = [*ids]
+    return {id for id, place in zip(ids, self.find(ids), strict=True) if place is None}
 
   def file(self, place: Place) -> str:
     """Returns what the file of a document is known by; "" if it is from none."""

@@ -215,6 +215,10 @@ class Bm25Retriever:
       scores += self._scores_of(entry, rows)
     return rows, scores
 
+  def num_texts(self, word: str) -> int:
+    """Returns how many texts have a word, deleted ones included."""
+    return max((entry.size for entry in self._entries(word)), default=0)
+
   def _entries(self, question: str) -> list[_Entry]:
     """Returns the terms of a question, then its pairs, that texts have."""
     if not self.languages:

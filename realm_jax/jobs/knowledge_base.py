@@ -210,6 +210,7 @@ def ask(
 
   Example:
     realm kb ask kb "what causes flutter" --generator=http://127.0.0.1:8000/v1
+    realm kb ask kb "and what prevents it" --after="what causes flutter"
 
   Args:
     path: The folder of the knowledge base.

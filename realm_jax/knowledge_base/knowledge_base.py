@@ -173,6 +173,7 @@ class KnowledgeBase:
         `generation.GeneratorError` if a `ChatServer` gets no answer.
     """
     if query.generate is not None:
+      query = generation.standalone(query)
       return generation.answer(query.question, self.search(**vars(query)), query.generate)
     name = self._folder.newest().commit.settings.reader
     if not name:

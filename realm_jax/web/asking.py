@@ -17,7 +17,7 @@ MAX_FOUND, MAX_AROUND = 100, 20
 _MAX_CONDITIONS = 10_000  # characters as JSON
 # Others of `Query` may take long, or call what only programs have.
 _NAMES = ("question", "k", "where", "by", "min_answerable", "newer", "explain")
-_NAMES += ("per_document", "distinct", "around")
+_NAMES += ("per_document", "distinct", "around", "after")
 _MEANINGS, _KEYWORD = choices.meanings(inspect.getdoc(Query) or ""), inspect.Parameter.KEYWORD_ONLY
 _OWN = [
   own.replace(kind=_KEYWORD, annotation=Annotated[own.annotation, pydantic.Field(description=text)])
@@ -46,8 +46,9 @@ def query(given: Mapping[str, Any]) -> Query:
   if isinstance(where := given.get("where"), str):
     given["where"] = columns.conditions(where)
   asked = Query(**dict(_Asked.model_validate(given)))
-  if len(asked.question) > MAX_TEXT:
-    raise ValueError(f"question has {len(asked.question):,} characters; the most are {MAX_TEXT:,}")
+  for name, text in (("question", asked.question), ("after", asked.after or "")):
+    if len(text) > MAX_TEXT:
+      raise ValueError(f"{name} has {len(text):,} characters; the most are {MAX_TEXT:,}")
   if asked.k > MAX_FOUND:
     raise ValueError(f"k={asked.k}; the most are {MAX_FOUND}")
   if asked.around > MAX_AROUND:

@@ -398,3 +398,25 @@ def test_settings_that_would_do_nothing_are_refused(base, capsys):
   assert "give --generator" in capsys.readouterr().err
   with pytest.raises(ValueError, match="generator_timeout=0"):
     generation.GeneratorSettings(generator="http://127.0.0.1:8000/v1", generator_timeout=0).open()
+
+
+@pytest.mark.parametrize(
+  ("reply", "asked"),
+  [
+    ("How long is a vessel [1]", "How long is a vessel [1]"),
+    ("Sure! Here it is:\nHow long is a vessel", "how long is it"),
+    ("x" * 1001, "how long is it"),
+  ],
+)
+def test_a_question_that_follows_another_is_rewritten(base, reply, asked):
+  with serving(chat(reply), models=["m"]) as (url, sent):
+    found = base.answer("how long is it", after="what sails on the sea", generate=ChatServer(url))
+  assert [hit.id for hit in found.hits][0] == "ship" and found.question == asked
+  first, second = (body["messages"][0]["content"] for _, body, _ in sent)
+  assert "First: what sails on the sea\nSecond: how long is it" in first
+  assert second.endswith(f"Question: {asked}")
+
+
+def test_other_generators_get_the_passages_of_both_questions(base):
+  answer = base.answer("how tall is it", after="is an oak at sea", generate=lambda q, hits: "[1]")
+  assert (answer.question, answer.hits[0].id) == ("how tall is it", "oak")

@@ -178,3 +178,24 @@ def test_texts_and_values_make_the_same_query():
   for wrong in ({"k": "101"}, {"k": "0"}, {"by": "luck"}, {"q": "x" * 2001}, {"where": "[1]"}):
     with pytest.raises(ValueError, match="101|k=0|by|2,001|where"):
       asking.query({"q": "river", **wrong})
+
+
+def test_of_the_question_before_the_rarest_word_is_searched_as_well(tmp_path):
+  texts = {
+    "fern": "The fern is a plant of the shade.",
+    "moss": "The moss is a plant of the shade.",
+    "oak": "The oak is a plant of the sun.",
+    "size": "How tall a plant is depends on the sun.",
+  }
+  records = [{"id": id, "text": text} for id, text in texts.items()]
+  base = KnowledgeBase.create(tmp_path / "kb", records, language="en")
+  question = "how tall is it"
+  assert ids(base.search(question)) == ["size"]
+  found = base.search(question, after="Is a moss a plant of the shade?")
+  assert [*found] == [*base.search(f"{question} moss")] and {*ids(found)} == {"size", "moss"}
+  assert found.question == question
+  for nothing in (None, "", "?", "how tall", "an unknownword"):
+    assert [*base.search(question, after=nothing)] == [*base.search(question)]
+  with pytest.raises(ValueError, match="ask with a string"):
+    base.search(question, after=["moss"])
+  assert not KnowledgeBase.create(tmp_path / "empty", language="en").search("a", after="moss")

@@ -36,11 +36,14 @@ def find(
   if is_blank(query.question):  # which services refuse to embed
     snapshot.matching(query.where or {})  # may be wrong
     return Hits(query.question, (), snapshot.languages)
+  asked = query.question
+  if query.after:
+    asked = f"{asked} {snapshot.rarest_word(query.after, beside=asked)}".strip()
   conditions = {"where": query.where, "exact": query.exact, "memory": memory}
   if model is not None and model.is_of(snapshot.commit.settings, query.by):
-    rank = functools.partial(with_features, snapshot, query.question, **conditions)
+    rank = functools.partial(with_features, snapshot, asked, **conditions)
   else:
-    rank = functools.partial(ranked, snapshot, query.question, by=query.by, **conditions)
+    rank = functools.partial(ranked, snapshot, asked, by=query.by, **conditions)
   found, (_, earned, *features) = refining.refined(snapshot, query, rank=rank)
   stale = answerable = None
   if model is not None and features:

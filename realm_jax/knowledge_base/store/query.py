@@ -42,6 +42,8 @@ class Query(choices.Checked):
       newest of them. A field of times counts days, one of numbers its own units. What lacks the
       field is as old as the oldest.
     around: Passages of the document before and after each one, which `Hit.around` has.
+    after: The question before, which this one may follow up: its rarest word is searched as well. A
+      `ChatServer` that answers first rewrites the question so that it stands alone.
     rerank: What orders the best 50 anew: a function of a question and texts that returns a score
       for each, or a `CrossEncoder` of sentence-transformers.
     generate: What writes an answer, instead of the reader, which answers with words of a passage: a
@@ -65,11 +67,13 @@ class Query(choices.Checked):
   distinct: bool = False
   newer: str | None = None
   around: choices.CountOrZero = 0
+  after: str | None = None
   rerank: Annotated[Any, choices.OBJECT] = None
   generate: Annotated[Any, choices.OBJECT] = None
 
   def __post_init__(self) -> None:
     check_question(self.question)
+    check_question(self.after or "")
     super().__post_init__()
 
 

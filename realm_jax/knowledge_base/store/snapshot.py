@@ -173,6 +173,16 @@ class Snapshot:
     """Returns what a text is compared by: its words without the inflections of each language."""
     return self._analyzer.all_terms(text)
 
+  def rarest_word(self, text: str, *, beside: str) -> str:
+    """Returns the word of a text that fewest passages have, of those that another text lacks; "" if
+    there is none."""
+    there, counts = self.terms(beside), {}
+    for start, limit in self._analyzer.marks(text, text) if self.segments else ():
+      word = text[start:limit]
+      if self.terms(word) - there and (count := self._bm25.num_texts(word)):
+        counts[word] = count
+    return min(counts, key=counts.__getitem__, default="")
+
   @functools.cached_property
   def languages(self) -> tuple[str, ...]:
     """The languages of the documents."""

@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -73,8 +73,7 @@ class FolderKind(Kind, DirectoryKind):
     return file.exists() and file.read_bytes().startswith(start)
 
 
-@dataclasses.dataclass(frozen=True)
-class ArrayRecord:
+class ArrayRecord(NamedTuple):
   """Shape and dtype of an array, and the SHA-256 of its bytes; None if the array is in one file."""
 
   shape: tuple[int, ...]
@@ -107,7 +106,7 @@ def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
 
 def digest(records: Mapping[str, ArrayRecord], *others: str) -> str:
   """Returns a digest of some arrays and strings, of 32 digits."""
-  content = [others, sorted((name, vars(record)) for name, record in records.items())]
+  content = [others, sorted((name, *record) for name, record in records.items())]
   return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
@@ -122,9 +121,12 @@ def encode(kind: Kind, description: Any, records: Mapping[str, ArrayRecord]) -> 
 
 
 def _encode(kind: Kind, description: Any, records: Mapping[str, ArrayRecord], **options) -> str:
-  described = {"description": json_fields.as_json(description), "arrays": dict(records)}
-  content = {"kind": kind.kind, "format": kind.format, **described}
-  return json.dumps(content, default=vars, **options)
+  arrays = {
+    name: {key: value for key, value in record._asdict().items() if value is not None}
+    for name, record in records.items()
+  }
+  described = {"description": json_fields.as_json(description), "arrays": arrays}
+  return json.dumps({"kind": kind.kind, "format": kind.format, **described}, **options)
 
 
 def decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRecord]]:
@@ -153,15 +155,15 @@ def _decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRe
     )
   records = {}
   for name, record in found["arrays"].items():
-    records[name] = ArrayRecord(tuple(record["shape"]), record["dtype"], record.get("sha256"))
-    _check(name, records[name].dtype, records[name].shape)
+    shape, dtype = tuple(record["shape"]), record["dtype"]
+    _check(name, dtype, shape)
+    records[name] = ArrayRecord(shape, dtype, record.get("sha256"))
   return json_fields.restored(of, found["description"]), records
 
 
 def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
   """Checks what is known of an array."""
-  sizes_fit = all(type(size) is int and size >= 0 for size in shape)
-  if not _NAME.fullmatch(name) or dtype not in _SIZES or not sizes_fit:
+  if not _NAME.fullmatch(name) or dtype not in _SIZES or min(shape, default=0) < 0:
     raise ValueError(f"an array {name!r:.60} of {dtype!s:.60} {[*shape]!s:.60} cannot be stored")
 
 

@@ -333,8 +333,7 @@ def _records_of_all(
       )
     if dtype != manifest.dtype:
       raise ValueError(f"embeddings of shard {i} are {dtype}, the manifest says {manifest.dtype}")
-  own = [{n: vars(r) for n, r in array_folder.describe(shard).items()} for shard in shards]
-  parts = processes.share(own)
+  parts = processes.share([*map(array_folder.describe, shards)])
   records = [json_fields.restored(tuple[dict[str, ArrayRecord], ...], part) for part in parts]
   found = sum(of_one["embeddings"].shape[0] for part in records for of_one in part)
   if found != manifest.num_passages:

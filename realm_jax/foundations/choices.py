@@ -59,8 +59,19 @@ class Checked:
   """A dataclass whose fields are what their types say; `__post_init__` checks them."""
 
   def __post_init__(self) -> None:
-    for name, kind in _kinds(type(self)).items():
-      check(kind, **{name: getattr(self, name)})
+    for name, kind, default in _checks(type(self)):
+      if (value := getattr(self, name)) is not default:
+        check(kind, **{name: value})
+
+
+@functools.cache
+def _checks(config: type) -> list[tuple[str, Any, Any]]:
+  """Returns the names and types of fields, with defaults that are what their types say."""
+  kinds, found = _kinds(config), []
+  for field in dataclasses.fields(config):
+    is_right = not _fault(kind := kinds[field.name], field.default)
+    found.append((field.name, kind, field.default if is_right else dataclasses.MISSING))
+  return found
 
 
 @functools.cache

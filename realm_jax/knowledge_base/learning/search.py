@@ -123,14 +123,17 @@ def ranked(
     share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
     best = use_memory.moved(found, share_R, by=by)
   places = []
-  for at in np.flatnonzero(best > -np.inf).tolist():
-    place, number = snapshot.place(int(rows[at]))
-    places.append((-float(best[at]), snapshot.id(place), number, place, at))
+  columns = rows.tolist(), best.tolist(), found.scores.tolist(), found.of_words.tolist()
+  for row, score, *shares in zip(*columns, strict=True):
+    if score > -np.inf:
+      place, number = snapshot.place(row)
+      places.append((-score, snapshot.id(place), number, place, row, *shares))
   hits = []
-  for score, id, number, place, at in heapq.nsmallest(k, places, key=lambda one: one[:3]):
-    own, words, lift = float(found.scores[at]), float(found.of_words[at]), lifts.get(int(rows[at]))
+  for score, id, number, place, row, own, words in heapq.nsmallest(
+    k, places, key=lambda one: one[:3]
+  ):
     why = {"words": words, "encoder": own - words, "remembered": -score - own}
-    why["useful_for"] = lift.question if lift else ""
+    why["useful_for"] = lifts[row].question if row in lifts else ""
     hits.append(snapshot.hit_at(place, number, id, -score, **why))
   return hits, earned
 

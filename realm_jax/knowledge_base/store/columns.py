@@ -173,9 +173,13 @@ class Fields:
 
   def row(self, document: int) -> dict[str, Any]:
     """Returns the fields of a document by name."""
-    first, limit = self.ends[document : document + 2].tolist()
-    pairs = zip(self.names[first:limit].tolist(), self.codes[first:limit].tolist(), strict=True)
-    return {self._listed[name]: self.values[self._listed[name]][code] for name, code in pairs}
+    ends, names, codes, values = self._views
+    own = range(ends[document], ends[document + 1])
+    return {name: of[codes[at]] for at in own for name, of in (values[names[at]],)}
+
+  @functools.cached_property
+  def _views(self) -> tuple[memoryview, memoryview, memoryview, list[tuple[str, list]]]:
+    return self.ends.data, self.names.data, self.codes.data, [*self.values.items()]
 
   def column(self, name: str) -> np.ndarray:
     """Returns the code of each document's value of a field, int32 `[D]`, or -1."""

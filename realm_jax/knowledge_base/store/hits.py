@@ -67,6 +67,13 @@ class Hit:
   same: tuple[str, ...] = ()
   around: str = ""
 
+  @classmethod
+  def of(cls, **fields: Any) -> "Hit":
+    """Returns a hit several times as fast as the constructor of a frozen class."""
+    hit = object.__new__(cls)
+    vars(hit).update(fields)
+    return hit
+
   @property
   def reordered(self) -> float:
     """The share of its score that its age or a reranker has; all shares add up to the score."""

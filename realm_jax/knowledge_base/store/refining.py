@@ -66,6 +66,8 @@ def refined(
   selects = query.per_document is not None or query.distinct
   depth = max(query.k, CONSIDERED) if reorders or selects else query.k
   hits, *_ = ranking = rank(depth)
+  if not (reorders or selects or query.around):
+    return hits, ranking
   first = hits[: max(query.k, CONSIDERED)]
   if newer is not None:
     first = _newer_first(first, *newer)

@@ -265,10 +265,10 @@ class Segment:
     headings = (self.headings[self.headings_N[row]] for row in passages)
     return searched_titles(titles, counts, headings, map(self.texts.__getitem__, passages))
 
-  def start(self, passage: int) -> int:
-    """Returns the first character of a passage in the text of its document."""
-    first = int(self.first_passages[self.documents_N[passage]])
-    return len(self.gaps.joined(first, passage + 1)) + len(self.texts.joined(first, passage))
+  def start(self, passage: int, *, first: int) -> int:
+    """Returns the first character of a passage in the text of a document, by its first passage."""
+    before = len(self.texts.joined(first, passage)) if first < passage else 0
+    return before + len(self.gaps.joined(first, passage + 1))
 
   def of_passages(self, mask_D: np.ndarray) -> np.ndarray:
     """Returns a mask over passages from one over documents."""

@@ -262,7 +262,10 @@ class Snapshot:
     Args:
       also: The rows; None has none of them, and no need of the spread.
     """
-    moved = np.array(sorted(also or ()), np.intp)
+    if also is None:
+      found = self.best(question, k, matching=matching, by=by, exact=exact, question_E=question_E)
+      return Scored(*found, spread=1.0)
+    moved = np.array(sorted(also), np.intp)
     if matching is not None:
       moved = moved[matching(moved)]
     found = self.best(
@@ -275,7 +278,7 @@ class Snapshot:
       also=moved,
     )
     mean = 0.0
-    if by == "encoder" and question_E is not None and also is not None:
+    if by == "encoder" and question_E is not None:
       mean = float(self._mean_E @ self.adapted(question_E))
     return Scored(*found, spread=float(found.scores.max(initial=mean)) - mean or 1.0)
 
@@ -393,8 +396,8 @@ class Snapshot:
     """Returns a passage by its document and its number there."""
     segment = self.segments[place.segment]
     row = int(segment.first_passages[place.row]) + number
-    text, start = segment.texts[row], segment.start(row)
-    return Hit(
+    text, start = segment.texts[row], segment.start(row, first=row - number)
+    return Hit.of(
       score=score,
       id=id,
       title=segment.titles[place.row],
@@ -403,7 +406,7 @@ class Snapshot:
       start=start,
       end=start + len(text),
       page=int(segment.pages_N[row]) or None,
-      heading=segment.headings[segment.headings_N[row]],
+      heading=segment.headings[int(segment.headings_N[row])],
       fields=segment.fields.row(place.row),
       **why,
     )

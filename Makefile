@@ -58,7 +58,7 @@ interop: .venv-interop/installed
 	  $$(grep -rl --include='*_test.py' 'mark.interop' tests)
 
 parity: .venv-parity/installed
-	.venv-parity/bin/python -m pytest -q -m parity
+	.venv-parity/bin/python -m pytest -q -m parity --timeout=600
 
 t5x: .venv-t5x/installed
 	.venv-t5x/bin/python -m pytest -q tests/t5x_adapter

@@ -150,12 +150,14 @@ class Dense(TypedModule):
     features: Output dimensions.
     axes: Logical axes of the kernel: those of the input dimensions, then those of `features`.
     activated: Applies the configured nonlinearity to the inputs first.
+    wide: Leaves the sums in at least float32, as scores need it: rounded, the best ones are equal.
   """
 
   config: BertConfig
   features: tuple[int, ...]
   axes: tuple[str, ...]
   activated: bool = False
+  wide: bool = False
 
   def __call__(self, inputs: jax.Array) -> jax.Array:
     leading = inputs.shape[: inputs.ndim - (len(self.axes) - len(self.features))]
@@ -167,7 +169,8 @@ class Dense(TypedModule):
       outputs = activated_product(*factors, dtype, functools.partial(activation, self.config))
     else:
       outputs = product(*factors, dtype)
-    return (outputs + bias.reshape(1, -1)).astype(dtype).reshape(*leading, *self.features)
+    outputs = (outputs + bias.reshape(1, -1)).reshape(*leading, *self.features)
+    return outputs if self.wide else outputs.astype(dtype)
 
   @nn.compact
   def weights(self, input_shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:

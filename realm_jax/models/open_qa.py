@@ -58,21 +58,20 @@ class SpanReader(TypedModule):
     the lowest float32. The last token of segment 1 is the `[SEP]` that ends the passage.
     """
     config = self.config
-    lowest, wide = jnp.finfo(jnp.float32).min, bert.wide_dtype(config.bert)
+    lowest = jnp.finfo(jnp.float32).min
     num_positions = joint.shape[-1]
     num_widths = min(config.max_span_width, num_positions)
     encoder = bert.BertEncoder(config.bert, name="bert")
     if size := config.span_hidden_size:
       dense = bert.Dense(config.bert, (2 * size,), ("embed", "mlp"), name="span_dense")
       norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="mlp", name="span_norm")
-      score = bert.Dense(config.bert, (1,), ("mlp", "projection"), name="span_score")
+      score = bert.Dense(config.bert, (1,), ("mlp", "projection"), wide=True, name="span_score")
     else:
-      dense = bert.Dense(config.bert, (2,), ("embed", "projection"), name="span_score")
+      axes = ("embed", "projection")
+      dense = bert.Dense(config.bert, (2,), axes, wide=True, name="span_score")
 
     def scored(tokens: datatypes.Tokens) -> jax.Array:
       parts_FxLx2U = dense(encoder(tokens, deterministic=deterministic))
-      if not size:
-        parts_FxLx2U = parts_FxLx2U.astype(wide)
       starts_FxLxU, ends_FxLxU = jnp.split(parts_FxLx2U, 2, axis=-1)
       inside_FxL = passage_wordpieces(tokens)
       logits = []
@@ -80,7 +79,7 @@ class SpanReader(TypedModule):
         rows_FxLxU = starts_FxLxU + _shifted(ends_FxLxU, width)
         rows_FxLx1 = score(norm(jax.nn.relu(rows_FxLxU))) if size else rows_FxLxU
         valid_FxL = inside_FxL & _shifted(inside_FxL, width)
-        logits.append(jnp.where(valid_FxL, rows_FxLx1[..., 0].astype(wide), lowest))
+        logits.append(jnp.where(valid_FxL, rows_FxLx1[..., 0], lowest))
       missing = num_positions - tokens.shape[-1]
       logits_FxLxW = jnp.stack(logits, axis=-1)
       return jnp.pad(logits_FxLxW, ((0, 0), (0, missing), (0, 0)), constant_values=lowest)

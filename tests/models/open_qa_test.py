@@ -1,7 +1,9 @@
+import dataclasses
 import functools
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,6 +52,19 @@ def test_spans_lie_wholly_in_the_passage(params):
     for start, width in np.ndindex(9, 3):
       inside = first <= start and start + width < first + passage
       assert (logits_FxTxW[row, start, width] > LOWEST) == inside, (row, start, width)
+
+
+@pytest.mark.parametrize("size", [0, 6])
+def test_scores_are_as_fine_as_float32_where_products_are_not(size):
+  """Rounded to bfloat16, the scores of several spans were equal, and the first of them won."""
+  coarse = dataclasses.replace(BERT, dtype="bfloat16")
+  config = dataclasses.replace(CONFIG, bert=coarse, span_hidden_size=size)
+  tokens = joint((1, 4), (3, 2))
+  made = open_qa.SpanReader(config).init(jax.random.key(0), tokens, deterministic=True)["params"]
+  logits_FxTxW = logits_of(nn.unbox(made), tokens, config)
+  scores_S = logits_FxTxW[logits_FxTxW > LOWEST]
+  rounded_S = np.asarray(jnp.asarray(scores_S).astype(jnp.bfloat16).astype(jnp.float32))
+  assert (scores_S != rounded_S).mean() > 0.8
 
 
 @pytest.fixture

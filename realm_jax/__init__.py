@@ -13,6 +13,7 @@ _HOMES = {
   "web.serving": ("serve",),
   "knowledge_base.generation": ("ChatServer",),
   "knowledge_base.knowledge_base": ("KnowledgeBase",),
+  "knowledge_base.store.query": ("Query",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),
   "index.postings": ("Postings",),
   "index.searcher": ("Searcher", "SearcherConfig"),

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
@@ -87,10 +88,11 @@ def takes(
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
       return method(self, make(*args, **kwargs))
 
-    (self, _), fields = inspect.signature(method).parameters.values(), inspect.signature(make)
-    vars(call)["__signature__"] = inspect.signature(method).replace(
-      parameters=[self, *fields.parameters.values()]
-    )
+    own, kinds = inspect.signature(method), typing.get_type_hints(make)  # for help: without bounds
+    fields = inspect.signature(make).parameters.values()
+    fields = [field.replace(annotation=kinds[field.name]) for field in fields]
+    own = own.replace(parameters=[*own.parameters.values()][:1] + fields)
+    vars(call)["__signature__"] = own
     return call
 
   return with_keywords

@@ -8,7 +8,9 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import gc
+import hashlib
 import itertools
 import multiprocessing
 import os
@@ -20,15 +22,23 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, BinaryIO, TypeVar
 
 import msgpack
+import numpy as np
+from absl import logging
 
+from realm_jax import __version__
+from realm_jax.corpus import reading
 from realm_jax.corpus.chunking import ChunkingConfig, Passage, make_passages
-from realm_jax.corpus.documents import BadRecord, Document, Record
-from realm_jax.corpus.passage_store import PassageRow, passage_row
-from realm_jax.foundations import atomic_files, child_processes
+from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, UidSet
+from realm_jax.corpus.input_files import InputFile, input_files
+from realm_jax.corpus.passage_store import PassageRow, id_dtype, passage_row
+from realm_jax.foundations import atomic_files, child_processes, object_store, progress
+from realm_jax.text import tokenization
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _ITEMS_AHEAD = 2  # submitted per worker, including the one in progress
+_UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
+_ENOUGH_TO_JUDGE = 1_000  # wordpieces
 _RESULTS_KEPT = 4  # per worker, while an earlier item is in progress
 
 _TITLE = re.compile(r"(?:List|Index|Outline) of .|.*\(disambiguation\)")
@@ -278,3 +288,105 @@ def _install(function: Callable[[Any], Any]) -> None:
 def _call(item):
   assert _function is not None, "the worker has not been given its function"
   return _function(item)
+
+
+def log_path(output: str) -> str:
+  """Returns the file that keeps the parts, next to the output or in the local cache."""
+  if object_store.is_remote(output):
+    name = hashlib.sha256(output.encode()).hexdigest()[:16]
+    return os.path.join(object_store.cache_directory(), f"{name}.parts")
+  parent, name = os.path.split(os.path.realpath(output))
+  return os.path.join(parent, f".{name}.parts")
+
+
+def _digest(files: Sequence[InputFile], make_part: PartMaker) -> str:
+  """Returns a digest of what the parts depend on, without reading the files."""
+  stats = [object_store.Path(file.path).stat() for file in files]
+  read = [(str(file), stat.length, stat.mtime) for file, stat in zip(files, stats, strict=True)]
+  settings = (make_part.chunking, make_part.drop_list_pages, make_part.languages)
+  whole = repr((__version__, make_part.tokenizer.digest, settings, read))
+  return hashlib.sha256(whole.encode()).hexdigest()
+
+
+class Processes:
+  """Makes parts in processes of this machine."""
+
+  def __init__(self, num_workers: int):
+    self._num_workers = num_workers
+    self.expand, self.open_file = input_files, reading.open_file
+
+  def parts(
+    self, files: Sequence[InputFile], make_part: PartMaker, log: PartLog
+  ) -> Iterator[CorpusPart]:
+    """Yields the parts in the order of the files, first those in the log."""
+    reader = reading.DocumentReader(files)
+    make_parts = functools.partial(
+      ordered_map,
+      make_part,
+      num_workers=self._num_workers,
+      preload=[PartMaker.__module__, "realm_jax.text.normalization", "tensorflow_text"],
+    )
+    parts = log.resume(make_parts, reading.batches(reader), digest=_digest(files, make_part))
+    return progress.track(
+      parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction
+    )
+
+
+class Gathered:
+  """Concatenates parts in order, without duplicate passages.
+
+  Attributes:
+    counts: Documents, passages, wordpieces and bad records so far.
+  """
+
+  def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
+    self.counts: Counter = Counter()
+    self._tokenizer = tokenizer
+    self._bad = BadRecords()
+
+  def gather(self, parts: Iterable[CorpusPart], write: Callable[[PassageRow, bytes], None]) -> None:
+    """Calls `write` with every passage that is not a duplicate."""
+    dtype = id_dtype(self._tokenizer.vocab_size)
+    unknown = self._tokenizer.unk_id
+    uids = UidSet()
+    for part in parts:
+      self.counts.update(part.counts)
+      for bad in part.bad_records:
+        self._bad.add(bad)
+      self._bad.add_ids(part.ids)
+      new = uids.add([row.uid for row in part.rows])
+      self.counts["duplicate_passages"] += new.count(False)
+      self.counts["passages"] += new.count(True)
+      for row, example, is_new in zip(part.rows, part.examples, new, strict=True):
+        if is_new:
+          ids = np.frombuffer(row.body_ids, dtype)
+          self.counts["wordpieces"] += len(ids)
+          self.counts["unknown_wordpieces"] += int(np.count_nonzero(ids == unknown))
+          write(row, example)
+
+  def check(self, pattern: str) -> None:
+    """Warns if the vocabulary knows too little of the text.
+
+    Raises:
+      ValueError: If there are no passages, or the vocabulary is one of other languages.
+    """
+    if not self.counts["passages"]:
+      raise ValueError(f"no text in {pattern!r}: {self.report()}")
+    share = self.counts["unknown_wordpieces"] / max(self.counts["wordpieces"], _ENOUGH_TO_JUDGE)
+    if share > _UNKNOWN[0]:
+      says = f"the vocabulary does not know {share:.1%} of the wordpieces of {pattern!r}"
+      says += "; learn one with another --vocabulary and --vocab_size"
+      if share > _UNKNOWN[1]:
+        raise ValueError(f"{says}, or take an encoder of these languages")
+      logging.warning("%s", says)
+
+  def report(self) -> str:
+    """Returns the counts, and names bad records and repeated ids."""
+    counts = dict(sorted(self.counts.items()))
+    if self.counts["wordpieces"]:
+      counts.pop("unknown_wordpieces")
+    lines = [", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())]
+    if self.counts["wordpieces"]:
+      share = self.counts["unknown_wordpieces"] / self.counts["wordpieces"]
+      lines[0] += f", {share:.3%} of the wordpieces unknown"
+    return "\n".join([*lines, *self._bad.report()])

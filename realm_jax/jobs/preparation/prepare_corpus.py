@@ -2,36 +2,21 @@
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-import numpy as np
-from absl import logging
-
-from realm_jax import __version__
 from realm_jax.corpus import input_files, reading
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.corpus.documents import BadRecords, UidSet
-from realm_jax.corpus.parts import CorpusPart, PartLog, PartMaker, ordered_map
-from realm_jax.corpus.passage_store import (
-  CORPUS,
-  PassageRow,
-  PassageStoreWriter,
-  StoreMetadata,
-  id_dtype,
-)
+from realm_jax.corpus.parts import CorpusPart, Gathered, PartLog, PartMaker, Processes, log_path
+from realm_jax.corpus.passage_store import CORPUS, PassageRow, PassageStoreWriter, StoreMetadata
 from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import SpanFinder
 from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.text import tokenization, wordpieces
 from realm_jax.text.languages import choose_languages
 
-_UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
-_ENOUGH_TO_JUDGE = 1_000  # wordpieces
 _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
 
 
@@ -139,7 +124,7 @@ def prepare_corpus(
   if learning.vocab_size is None:
     tokenization.load(vocabulary)  # refused before anything is read
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
-  maker = _Beam(beam) if engine == "beam" else _Processes(num_workers)
+  maker = _Beam(beam) if engine == "beam" else Processes(num_workers)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
   texts = reading.sample_texts(files, open_file=maker.open_file)
   languages = choose_languages(language, texts)
@@ -156,9 +141,9 @@ def prepare_corpus(
     drop_list_pages=drop_list_pages,
     languages=languages,
   )
-  gathered = _Gathered(tokenizer)
+  gathered = Gathered(tokenizer)
   with (
-    PartLog(_log_path(output)) as log,
+    PartLog(log_path(output)) as log,
     atomic_files.new_directory(output, kind=CORPUS) as directory,
   ):
     store = PassageStoreWriter(
@@ -179,50 +164,8 @@ def prepare_corpus(
   return metadata
 
 
-def _log_path(output: str) -> str:
-  """Returns the file that keeps the parts, next to the output or in the local cache."""
-  if object_store.is_remote(output):
-    name = hashlib.sha256(output.encode()).hexdigest()[:16]
-    return os.path.join(object_store.cache_directory(), f"{name}.parts")
-  parent, name = os.path.split(os.path.realpath(output))
-  return os.path.join(parent, f".{name}.parts")
-
-
-def _digest(files: Sequence[input_files.InputFile], make_part: PartMaker) -> str:
-  """Returns a digest of what the parts depend on, without reading the files."""
-  stats = [object_store.Path(file.path).stat() for file in files]
-  read = [(str(file), stat.length, stat.mtime) for file, stat in zip(files, stats, strict=True)]
-  settings = (make_part.chunking, make_part.drop_list_pages, make_part.languages)
-  whole = repr((__version__, make_part.tokenizer.digest, settings, read))
-  return hashlib.sha256(whole.encode()).hexdigest()
-
-
-class _Processes:
-  """Makes parts in processes of this machine."""
-
-  def __init__(self, num_workers: int):
-    self._num_workers = num_workers
-    self.expand, self.open_file = input_files.input_files, reading.open_file
-
-  def parts(
-    self, files: Sequence[input_files.InputFile], make_part: PartMaker, log: PartLog
-  ) -> Iterator[CorpusPart]:
-    """Yields the parts in the order of the files, first those in the log."""
-    reader = reading.DocumentReader(files)
-    make_parts = functools.partial(
-      ordered_map,
-      make_part,
-      num_workers=self._num_workers,
-      preload=[PartMaker.__module__, "realm_jax.text.normalization", "tensorflow_text"],
-    )
-    parts = log.resume(make_parts, reading.batches(reader), digest=_digest(files, make_part))
-    return progress.track(
-      parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction
-    )
-
-
 class _Beam:
-  """Makes parts in a Beam pipeline; see `_Processes`."""
+  """Makes parts in a Beam pipeline; see `Processes`."""
 
   def __init__(self, config: PipelineConfig):
     try:
@@ -246,63 +189,3 @@ class _Beam:
       directory=self._config.beam_parts,
     )
     return progress.track(parts, what="passages", size=lambda part: len(part.rows))
-
-
-class _Gathered:
-  """Concatenates parts in order, without duplicate passages.
-
-  Attributes:
-    counts: Documents, passages, wordpieces and bad records so far.
-  """
-
-  def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
-    self.counts: Counter = Counter()
-    self._tokenizer = tokenizer
-    self._bad = BadRecords()
-
-  def gather(self, parts: Iterable[CorpusPart], write: Callable[[PassageRow, bytes], None]) -> None:
-    """Calls `write` with every passage that is not a duplicate."""
-    dtype = id_dtype(self._tokenizer.vocab_size)
-    unknown = self._tokenizer.unk_id
-    uids = UidSet()
-    for part in parts:
-      self.counts.update(part.counts)
-      for bad in part.bad_records:
-        self._bad.add(bad)
-      self._bad.add_ids(part.ids)
-      new = uids.add([row.uid for row in part.rows])
-      self.counts["duplicate_passages"] += new.count(False)
-      self.counts["passages"] += new.count(True)
-      for row, example, is_new in zip(part.rows, part.examples, new, strict=True):
-        if is_new:
-          ids = np.frombuffer(row.body_ids, dtype)
-          self.counts["wordpieces"] += len(ids)
-          self.counts["unknown_wordpieces"] += int(np.count_nonzero(ids == unknown))
-          write(row, example)
-
-  def check(self, pattern: str) -> None:
-    """Warns if the vocabulary knows too little of the text.
-
-    Raises:
-      ValueError: If there are no passages, or the vocabulary is one of other languages.
-    """
-    if not self.counts["passages"]:
-      raise ValueError(f"no text in {pattern!r}: {self.report()}")
-    share = self.counts["unknown_wordpieces"] / max(self.counts["wordpieces"], _ENOUGH_TO_JUDGE)
-    if share > _UNKNOWN[0]:
-      says = f"the vocabulary does not know {share:.1%} of the wordpieces of {pattern!r}"
-      says += "; learn one with another --vocabulary and --vocab_size"
-      if share > _UNKNOWN[1]:
-        raise ValueError(f"{says}, or take an encoder of these languages")
-      logging.warning("%s", says)
-
-  def report(self) -> str:
-    """Returns the counts, and names bad records and repeated ids."""
-    counts = dict(sorted(self.counts.items()))
-    if self.counts["wordpieces"]:
-      counts.pop("unknown_wordpieces")
-    lines = [", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())]
-    if self.counts["wordpieces"]:
-      share = self.counts["unknown_wordpieces"] / self.counts["wordpieces"]
-      lines[0] += f", {share:.3%} of the wordpieces unknown"
-    return "\n".join([*lines, *self._bad.report()])

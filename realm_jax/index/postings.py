@@ -265,17 +265,12 @@ class Postings:
       array_folder.write(unfinished, arrays, kind=KIND, description=made_of)
 
   @classmethod
-  def open(cls, directory: str) -> "Postings":
+  def open(cls, folder: Folder[dict]) -> "Postings":
     """Maps saved postings into memory.
 
     Raises:
-      FileNotFoundError: If there are none.
-      ValueError: If they are damaged or of another version.
+      ValueError: If they are damaged.
     """
-    return cls._mapped(Folder(directory, kind=KIND, of=dict))
-
-  @classmethod
-  def _mapped(cls, folder: Folder[dict]) -> "Postings":
     arrays = folder.mapped(ARRAYS)
     try:
       found = cls(languages=tuple(folder.description["languages"]), **arrays)
@@ -356,7 +351,7 @@ def open_or_build(
   try:
     folder = Folder(directory, kind=KIND, of=dict)
     if folder.description == _made_of(identity, parse_tags(languages)):
-      return Postings._mapped(folder)
+      return Postings.open(folder)
   except (OSError, ValueError) as error:
     logging.info("cannot use the BM25 index in %s: %s", directory, error)
   logging.info("building the BM25 index in %s", directory)

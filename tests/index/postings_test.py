@@ -17,6 +17,10 @@ def find(built, *terms):
   return [[], []] if None in places else [array.tolist() for array in built.texts_of(*places)]
 
 
+def opened_at(directory):
+  return Postings.open(array_folder.Folder(directory, kind=postings.KIND, of=dict))
+
+
 def test_terms_and_pairs_are_found_with_their_counts():
   built = Postings.build(TEXTS)
   assert find(built, "new") == [[0, 2, 3], [2, 1, 1]]
@@ -44,7 +48,7 @@ def test_saved_postings_are_those_that_were_built(tmp_path):
   for texts in (TEXTS, [""], []):
     built = Postings.build(texts)
     built.save(str(tmp_path / "postings"))
-    opened = Postings.open(str(tmp_path / "postings"))
+    opened = opened_at(tmp_path / "postings")
     for name, array in vars(built).items():
       if isinstance(array, np.ndarray):
         np.testing.assert_array_equal(getattr(opened, name), array)
@@ -61,10 +65,10 @@ def test_damaged_postings_are_refused(tmp_path):
       str(tmp_path / name), arrays, kind=postings.KIND, description={"languages": ["en"]}
     )
     with pytest.raises(ValueError, match=f"{tmp_path / name} is damaged.*; build the postings"):
-      Postings.open(str(tmp_path / name))
+      opened_at(tmp_path / name)
   (directory / "rows.bin").write_bytes(b"")
   with pytest.raises(ValueError, match=r"rows.bin is damaged"):
-    Postings.open(str(directory))
+    opened_at(directory)
   assert len(open_or_build(str(directory), lambda: TEXTS, identity="")) == len(TEXTS)
 
 

@@ -1,14 +1,20 @@
 """A knowledge base as tools of an assistant, by the Model Context Protocol."""
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import itertools
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
+import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import AfterValidator, Field, ValidationError
 from starlette.requests import Request
@@ -32,6 +38,7 @@ _CHARACTERS = 20_000  # of a document that are read at once
 _MOST_OF_A_TEXT, _MOST_OF_A_VALUE, _MOST_FIELDS = 5_000, 1_000, 50
 _BODY_BYTES, _SESSIONS, _RUNNING = 4 * 2**20, 100, 40
 _ID_DIGITS = 12
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _READING = """\
 Documents that were written down for you and others. Search before you answer from memory, in the \
 words of the question; read a document if its passage is not enough. Cite documents by their ids, \
@@ -199,8 +206,31 @@ def _counts(changes: Changes) -> dict[str, Any]:
   return {name: value for name, value in dataclasses.asdict(changes).items() if value}
 
 
+class _Lines(io.TextIOWrapper):
+  """Lines of JSON, in which a half of a surrogate pair becomes U+FFFD.
+
+  Programs in JavaScript cut texts in the middle of a pair, and the library drops what is no Unicode
+  without an answer.
+  """
+
+  def readline(self, size: int = -1) -> str:
+    line = super().readline(size)
+    if _SURROGATE.search(line):
+      with contextlib.suppress(ValueError, RecursionError):
+        content = json.dumps(json.loads(line), ensure_ascii=False)
+        return content.encode("utf-8", "replace").decode().replace("\n", " ") + "\n"
+    return line
+
+
 class _Server(MCPServer):
   """Tells a tool's mistakes to its caller in one line."""
+
+  async def run_stdio_async(self) -> None:
+    lines = anyio.wrap_file(_Lines(os.fdopen(os.dup(0), "rb"), "utf-8", errors="replace"))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # which no child process reads messages from
+    async with stdio_server(stdin=lines) as streams:
+      server = self._lowlevel_server
+      await server.run(*streams, server.create_initialization_options())
 
   async def call_tool(self, name, arguments, context=None):
     tool = next((tool for tool in await self.list_tools() if tool.name == name), None)

@@ -352,3 +352,30 @@ def test_an_improbable_answer_is_not_given(trained):  # noqa: F811
 
   generate = lambda question, hits: f"{hits[0].id} [1]"  # noqa: E731
   use(mcp_server.make_server(base, generate=generate), steps)
+
+
+def test_half_a_surrogate_pair_is_answered(base):
+  """As JavaScript sends a text that was cut in the middle of an emoji."""
+  process = subprocess.Popen(
+    command(base), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+  )
+  assert process.stdin and process.stdout
+  try:
+    client = {"name": "cut", "version": "1"}
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    asked = {"name": "search", "arguments": {"question": "moss \ud83d \\\\ud83d"}}
+    for message in (
+      {"id": 1, "method": "initialize", "params": begin},
+      {"method": "notifications/initialized"},
+      {"id": 2, "method": "tools/call", "params": asked},
+      {"id": 3, "method": "tools/list", "params": {}},
+    ):
+      print(json.dumps({"jsonrpc": "2.0", **message}), file=process.stdin, flush=True)
+    answers = {
+      found["id"]: found for found in (json.loads(process.stdout.readline()) for _ in "123")
+    }
+    assert not answers[2]["result"].get("isError") and "a/moss.txt" in json.dumps(answers[2])
+    process.stdin.close()
+    assert process.wait(30) == 0
+  finally:
+    process.kill()

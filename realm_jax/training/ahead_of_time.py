@@ -21,7 +21,9 @@ _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
 _LIBTPU_NAMES = {"v7x": "tpu7x"}
 _GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 # Kernels cannot be timed, and their code is not needed.
-_GPU_OPTIONS = {"xla_gpu_autotune_level": "0", "xla_backend_optimization_level": "0"}
+GPU_OPTIONS = {"xla_gpu_autotune_level": "0", "xla_backend_optimization_level": "0"}
+# Of some products XLA finds no kernel without timing, except in cuBLAS.
+_ONLY_CUBLAS = {**GPU_OPTIONS, "xla_gpu_enable_triton_gemm": "False"}
 # The setting that JAX has up to 0.10, then that of later releases.
 _LITTLE_EFFORT = {"jax_exec_time_optimization_effort": -1.0, "jax_optimization_level": "O1"}
 
@@ -112,13 +114,17 @@ def compile_program(name: str, program, *arguments, repeats: int = 1) -> Compile
   """
   # A compiler that aborts takes this process with it.
   logging.info("compiling the %s", name)
-  device = next(_devices_of(arguments))
+  device, refusal, compiled = next(_devices_of(arguments)), "", None
   of_gpu = device.platform == "gpu"
-  try:
-    with contextlib.nullcontext() if of_gpu else _little_effort():
-      compiled = program.lower(*arguments).compile(_GPU_OPTIONS if of_gpu else None)
-  except jax.errors.JaxRuntimeError as error:
-    return CompiledProgram(refusal=_first_line(error))
+  for options in (GPU_OPTIONS, _ONLY_CUBLAS) if of_gpu else (None,):
+    try:
+      with contextlib.nullcontext() if of_gpu else _little_effort():
+        compiled = program.lower(*arguments).compile(options)
+      break
+    except jax.errors.JaxRuntimeError as error:
+      refusal = _first_line(error)
+  if compiled is None:
+    return CompiledProgram(refusal=refusal)
   memory, counted = compiled.memory_analysis(), counts(compiled, device=device, repeats=repeats)
   return CompiledProgram(
     argument_bytes=memory.argument_size_in_bytes,

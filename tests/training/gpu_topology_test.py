@@ -40,7 +40,7 @@ for rate in (0.0, 0.1):
   boxed = jax.eval_shape(init, jax.random.key(0), tokens)
   params = jax.tree.map(lambda leaf: placed(leaf.shape, leaf.dtype), nn.unbox(boxed))
   step = jax.jit(partitioning.on_mesh(mesh, jax.grad(loss)))
-  texts[rate] = step.lower(params, tokens).compile(ahead_of_time._GPU_OPTIONS).as_text()
+  texts[rate] = step.lower(params, tokens).compile(ahead_of_time.GPU_OPTIONS).as_text()
 json.dump(texts, sys.stdout)
 """
 

@@ -124,7 +124,10 @@ def test_what_create_add_and_update_have_read_is_not_read_again(folder, tmp_path
   assert base.sync(folder).unchanged == 3 and len(read) == 6
   (tmp_path / "kb" / file_states.FILE).write_text('{"version": 1}')
   assert KnowledgeBase(base.path).sync(folder).unchanged == 3 and len(read) == 9
-  base.compact(purge=True)
+  for change in (lambda: base.sync(folder), lambda: base.compact(purge=True)):
+    (tmp_path / "kb" / f".{file_states.FILE}.1234").touch()  # of a killed process
+    change()
+    assert not [*(tmp_path / "kb").glob(f".{file_states.FILE}*")]
   assert not (tmp_path / "kb" / file_states.FILE).exists(), "it has names of what is gone"
 
 

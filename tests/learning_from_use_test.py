@@ -11,7 +11,6 @@ from realm_jax.knowledge_base.learning import search
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 from tests.knowledge_base import tiny_models
 
-pytest.importorskip("matplotlib")
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "benchmarks"))
 import learning_from_use
 

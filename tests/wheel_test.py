@@ -37,8 +37,12 @@ print(kb, realm.__file__)
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-  """A copy of the checkout, in a folder with the name of the package."""
-  source = tmp_path_factory.mktemp("source") / "realm_jax"
+  return copied(tmp_path_factory.mktemp("source"))
+
+
+def copied(directory):
+  """Returns a copy of the checkout, in a folder with the name of the package."""
+  source = directory / "realm_jax"
   for name in FOLDERS:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)

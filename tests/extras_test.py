@@ -10,13 +10,13 @@ import urllib.request
 
 import pytest
 
+from tests import wheel_test
 from tests.corpus.document_files_test import pdf
 from tests.knowledge_base import tiny_models
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900), pytest.mark.xdist_group("extras")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Megabytes of everything that an environment holds, pip apart.
 MOST = {"": 200, "serve": 230, "documents": 215, "mcp": 260, "parquet": 400, "encoder": 850}
 ANSWER = "causes the flutter of a wing"
@@ -25,9 +25,9 @@ ANSWER = "causes the flutter of a wing"
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
   directory = tmp_path_factory.mktemp("wheel")
-  subprocess.run(
-    [sys.executable, "-c", BUILD, directory], cwd=ROOT, check=True, capture_output=True
-  )
+  clone = wheel_test.copied(directory)
+  build = [sys.executable, "-c", wheel_test.BUILD.format("build_wheel"), directory]
+  subprocess.run(build, cwd=clone, check=True, capture_output=True)
   return next(directory.glob("*.whl"))
 
 
@@ -74,12 +74,15 @@ class Environment:
     return self.python("env/bin/realm", *arguments, code=code)
 
 
-@pytest.fixture(scope="module", params=list(MOST))
-def environment(request, wheel, tmp_path_factory):
-  return Environment(tmp_path_factory.mktemp(request.param or "base"), wheel, request.param)
+@pytest.mark.parametrize("extra", list(MOST))
+def test_an_extra_is_as_small_as_its_use_and_does_what_it_promises(wheel, tmp_path, extra):
+  environment = Environment(tmp_path, wheel, extra)
+  _is_small_and_searches(environment)
+  _names_the_extra_of_what_it_lacks(environment)
+  _does_what_it_is_for(environment)
 
 
-def test_it_is_as_small_as_its_use_and_searches(environment):
+def _is_small_and_searches(environment):
   assert environment.megabytes < MOST[environment.extra]
   assert "2 added" in environment.realm("kb", "create", "kb", "texts")
   assert "wing.md" in environment.realm("kb", "search", "kb", f"what {ANSWER}", "--k=1")
@@ -92,7 +95,7 @@ def test_it_is_as_small_as_its_use_and_searches(environment):
   assert environment.python("-c", imported).strip() == "set()"
 
 
-def test_what_it_does_not_have_is_named_with_the_extra_that_has_it(environment):
+def _names_the_extra_of_what_it_lacks(environment):
   wanted = "kb add kb scan.pdf", "kb serve kb --port=0", "kb mcp kb", "check"
   for job, brings in zip(wanted, ("documents", "serve", "mcp", "train"), strict=True):
     if environment.extra == brings or (environment.extra, brings) == ("mcp", "serve"):
@@ -102,7 +105,7 @@ def test_what_it_does_not_have_is_named_with_the_extra_that_has_it(environment):
     assert f"pip install 'realm_jax[{brings}]'" in said and "Traceback" not in said
 
 
-def test_it_does_what_it_is_for(environment):
+def _does_what_it_is_for(environment):
   folder = environment.directory
   if environment.extra == "documents":
     (folder / "moss.pdf").write_bytes(pdf([(11, "Moss grows on stones.")]))

@@ -166,7 +166,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     items = {_STATE: ocp.args.StandardSave(state), _METADATA: _SaveMetadata(metadata)}
     if input:  # Orbax takes no empty tree
       items[_INPUT] = ocp.args.StandardSave(input)
-    self._manager.save(step, args=ocp.args.Composite(**items))
+    with processes.saving():
+      self._manager.save(step, args=ocp.args.Composite(**items))
 
   def replace(self, step: int, state, *, metadata: dict) -> None:
     """Writes a checkpoint in place of those of this step and later ones, and waits for it.

@@ -5,11 +5,13 @@ batch. Values that decide the next step (a swap, a stop) are exchanged first. Wi
 of this is local and costs nothing.
 """
 
+import contextlib
 import functools
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +25,9 @@ from realm_jax.devices import backend
 backend.prepare()
 
 PROMISED = "REALM_DEVICES"  # "PLATFORM:COUNT" of all processes, which a launcher sets
+
+
+_saving = threading.Lock()
 
 
 class DeviceError(Exception):
@@ -80,6 +85,17 @@ def devices() -> list[jax.Device]:
     jax.process_count(),
   )
   return found
+
+
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+  """Lets one thread begin to save at a time, because Orbax numbers saves for all threads together.
+
+  Without it, a trainer and an index builder in one process may create each other's directories.
+  Of several processes, each has one of them, and a lock could wait for another's.
+  """
+  with _saving if jax.process_count() == 1 else contextlib.nullcontext():
+    yield
 
 
 def is_first() -> bool:

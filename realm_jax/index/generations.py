@@ -171,7 +171,7 @@ def publish(
     enable_async_checkpointing=False,
     multiprocessing_options=_alone(),
   )
-  with ocp.CheckpointManager(directory, options=options) as manager:
+  with processes.saving(), ocp.CheckpointManager(directory, options=options) as manager:
     items = ocp.args.Composite(**{_ITEM: _SaveGeneration(content, own)})
     manager.save(generation, args=items, force=True)
   processes.share(None)

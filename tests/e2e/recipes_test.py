@@ -241,4 +241,5 @@ def test_the_readme_trains_as_the_recipe_says():
   assert written == [
     [w.replace("--input=TEXT", "--input=corpus/*.jsonl.gz") for w in words(c)]
     for c in commands(head_of(file))
+    if "realm plan" not in c
   ]

@@ -31,6 +31,7 @@ NO_PATHS = {
   *(
     "query",
     "address",
+    "after",
     "generator",
     "generator_model",
     "host",

@@ -18,6 +18,7 @@ _logger = logging.getLogger(__name__)
 
 Kernel = Literal["plain", "cudnn", "pallas"]
 _LARGEST_HEAD = 128  # cuDNN's of every GPU
+_LEAST_CAPABILITY = (8, 0)  # Ampere's
 
 
 def choose(setting: str, *, length: int, head_size: int, dtype: str, dropout_rate: float) -> Kernel:
@@ -61,6 +62,8 @@ def _refused_by_cudnn(platform: str, head_size: int, dtype: str, dropout_rate: f
   """Returns why cuDNN cannot compute attention, and the way out; "" if it can."""
   if platform != "gpu":
     return "cuDNN runs on GPUs"
+  if too_old := _too_old():
+    return f"cuDNN's kernel needs an NVIDIA GPU from Ampere on, not {too_old}"
   if dropout_rate:
     # It draws by a number that is part of the program, not by that of the step.
     return (
@@ -72,6 +75,16 @@ def _refused_by_cudnn(platform: str, head_size: int, dtype: str, dropout_rate: f
   if head_size > _LARGEST_HEAD or head_size % 8:
     return f"cuDNN's kernel takes heads of a multiple of 8 up to {_LARGEST_HEAD}, not {head_size}"
   return ""
+
+
+def _too_old() -> str:
+  """Returns the name of this machine's GPU if it is one for which cuDNN has no kernel."""
+  if jax.default_backend() != "gpu":
+    return ""  # a program for GPUs that are not here; all that can be named are newer
+  device = jax.local_devices()[0]
+  major, _, minor = device.compute_capability.partition(".")  # "gfx90a" and the like are AMD's
+  is_new = major.isdecimal() and (int(major), int(minor)) >= _LEAST_CAPABILITY
+  return "" if is_new else device.device_kind
 
 
 def _refused_by_pallas(platform: str, length: int, dtype: str, *, emulated: bool) -> str:

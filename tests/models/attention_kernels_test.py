@@ -1,5 +1,8 @@
 """Which kernel is chosen, and what is said if none is."""
 
+import types
+
+import jax
 import pytest
 
 from realm_jax.models import attention_kernels
@@ -61,3 +64,25 @@ def test_a_gpu_without_a_kernel_is_never_silent(on, caplog):
   assert not caplog.messages
   choose("auto", **{**SIZES, "dropout_rate": 0.1})
   assert "attention is not fused: cuDNN" in caplog.text and "set it to 0" in caplog.text
+
+
+@pytest.mark.parametrize(
+  ("name", "capability", "kernel"),
+  [
+    ("Tesla T4", "7.5", "plain"),
+    ("AMD Instinct MI250X", "gfx90a", "plain"),
+    ("NVIDIA A100-SXM4-40GB", "8.0", "cudnn"),
+    ("NVIDIA RTX PRO 6000", "12.0", "cudnn"),
+  ],
+)
+def test_gpus_without_cudnns_kernel_compute_plain_attention(
+  on, monkeypatch, name, capability, kernel
+):
+  device = types.SimpleNamespace(device_kind=name, compute_capability=capability)
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  monkeypatch.setattr(jax, "local_devices", lambda: [device])
+  on("gpu")
+  assert choose("auto", **SIZES) == kernel
+  if kernel == "plain":
+    with pytest.raises(ValueError, match=f"from Ampere on, not {name}; or use"):
+      choose("fused", **SIZES)

@@ -70,7 +70,7 @@ class FolderKind(Kind, DirectoryKind):
     """Returns whether a folder of this kind is there, which may be damaged."""
     file = object_store.absolute(path) / FOLDER_FILE
     start = f'{{\n "kind": {json.dumps(self.kind)},\n'.encode()
-    return file.exists() and file.read_bytes().startswith(start)
+    return file.is_file() and file.read_bytes().startswith(start)
 
 
 class ArrayRecord(NamedTuple):
@@ -163,7 +163,8 @@ def _decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRe
 
 def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
   """Checks what is known of an array."""
-  if not _NAME.fullmatch(name) or dtype not in _SIZES or min(shape, default=0) < 0:
+  is_shape = all(type(size) is int and 0 <= size < 2**63 for size in shape)
+  if not _NAME.fullmatch(name) or dtype not in _SIZES or not is_shape:
     raise ValueError(f"an array {name!r:.60} of {dtype!s:.60} {[*shape]!s:.60} cannot be stored")
 
 

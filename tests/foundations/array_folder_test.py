@@ -100,6 +100,10 @@ def test_a_file_of_another_size_is_refused_by_name(tmp_path, damage):
       {"arrays": {"x": {"shape": [-1], "dtype": "int8", "sha256": ""}}},
       r"'x' of int8 \[-1\] cannot",
     ),
+    *(
+      ({"arrays": {"x": {"shape": shape, "dtype": "int8", "sha256": ""}}}, "'x' of int8 .* cannot")
+      for shape in ([2.0], [True], [2**63, 0], "12")
+    ),
     ({"arrays": {"x": {"shape": [1], "dtype": "object", "sha256": ""}}}, "'x' of object"),
     ({"description": 7}, "7 is no str"),
   ],
@@ -122,6 +126,12 @@ def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
   with atomic_files.new_directory(tmp_path / "world", kind=KIND) as directory:
     write(directory, {})
   assert os.listdir(tmp_path / "world") == [FOLDER_FILE]
+
+
+def test_what_only_has_the_name_of_its_file_is_no_folder(tmp_path):
+  (tmp_path / FOLDER_FILE).mkdir()
+  with pytest.raises(ValueError, match=f"has {FOLDER_FILE}, but is not a world; nothing there"):
+    KIND.check(tmp_path)
 
 
 def test_of_a_bucket_what_is_mapped_is_copied(emulated_gcs, tmp_path, monkeypatch):

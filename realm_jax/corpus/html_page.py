@@ -6,8 +6,10 @@ import re
 from realm_jax.corpus import charsets, html_text
 from realm_jax.corpus.outline import Block
 
-# What has no text for readers, whatever stands in it.
-_RAW = re.compile(r"<(script|style|template|noscript|svg)\b.*?(?:</\1\s*>|\Z)", re.I | re.S)
+# What has no text for readers, whatever stands in it; XHTML closes what is empty at once.
+_RAW = re.compile(
+  r"<(script|style|template|noscript|svg)\b(?:[^>]*/>|.*?(?:</\1\s*>|\Z))", re.I | re.S
+)
 _CHARSET = re.compile(
   rb"""<(?:meta\b[^>]*?charset|\?xml\b[^>]*?encoding)\s*=\s*["']?([-\w]+)""", re.I
 )

@@ -59,10 +59,7 @@ def _blocks(
   if body is not None:
     yield from _body(body)
   unread = []
-  parts = [*message.iter_attachments()]
-  if body is None and not message.is_multipart():  # such as a fax, which is all of it
-    parts.append(message)
-  for part in cast(list[EmailMessage], parts):
+  for part in _others(message, body):
     name = " ".join((part.get_filename() or part.get_content_type()).split())
     name = name.encode(errors="replace").decode()
     try:
@@ -76,6 +73,24 @@ def _blocks(
     else:
       unread.append(f"Attached: {name}")
   yield Block("\n".join(unread))
+
+
+def _others(
+  part: MIMEPart, body: MIMEPart | None, *, is_alternative: bool = False
+) -> Iterator[EmailMessage]:
+  """Yields what is in a part, however deep in parts of parts, without the body in any of its forms.
+
+  Args:
+    is_alternative: Whether the part, or one around it, is one of several forms of the same.
+  """
+  if part is body:
+    return
+  if part.get_content_maintype() == "multipart" and part.is_multipart():
+    is_alternative |= body is not None and part.get_content_subtype() == "alternative"
+    for inner in part.iter_parts():
+      yield from _others(cast(MIMEPart, inner), body, is_alternative=is_alternative)
+  elif not is_alternative or part.is_attachment() or part.get_filename():
+    yield cast(EmailMessage, part)
 
 
 def _attached(

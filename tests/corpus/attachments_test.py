@@ -90,6 +90,26 @@ def test_what_is_attached_to_mail_is_read_under_its_name(tmp_path):
   assert "Attached: notes.zip (not read: it is a ZIP archive; unpack it)" in found.text
 
 
+def test_what_is_attached_is_read_however_deep_parts_are_nested(tmp_path):
+  signed = mail(b"Subject: x\nContent-Type: multipart/signed; boundary=B", b"--B\n")
+  signed += attached(notes__txt=docx(paragraph("Elms are old."))).as_bytes() + b"\n--B--\n"
+  text = document(tmp_path / "signed.eml", signed).text
+  assert "See below." in text and "Attached: notes.txt\n\nElms are old." in text
+  forms = email.message.EmailMessage()
+  forms["From"] = "a@b.c"
+  forms.set_content("See below.")
+  forms.add_alternative("<p>See <b>below</b>.</p>", subtype="html")
+  (_, rich) = forms.iter_parts()
+  rich.add_attachment(b"1,2", maintype="text", subtype="csv", filename="rows.csv")
+  text = document(tmp_path / "forms.eml", forms.as_bytes()).text
+  assert text.split() == "From: a@b.c See below. Attached: rows.csv 1,2".split()
+
+
+def test_what_xhtml_closes_at_once_hides_nothing_after_it(tmp_path):
+  page = b'<p>One</p><script src="a.js"/><svg width="1"/><p>Two</p><script>a/></script><p>Three</p>'
+  assert document(tmp_path / "x.xhtml", page).text == "One\n\nTwo\n\nThree"
+
+
 def test_mail_in_mail_and_long_attachments_end(tmp_path):
   message = attached()
   for _ in range(40):

@@ -131,6 +131,16 @@ def test_what_create_add_and_update_have_read_is_not_read_again(folder, tmp_path
   assert not (tmp_path / "kb" / file_states.FILE).exists(), "it has names of what is gone"
 
 
+def test_what_is_bad_in_a_file_that_is_read_again_counts_once(folder, tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb")
+  (folder / "a.jsonl").write_text(lines(one="One.") + "{broken\n")
+  for change in (base.sync, base.update, base.add):
+    (folder / f"{change.__name__}.txt").write_text("More.")
+    change(folder)
+  (line,) = base.sync(folder).skipped
+  assert line.count("a.jsonl:2") == 1
+
+
 def test_a_file_that_changes_while_it_is_read_is_read_again(
   folder, tmp_path, monkeypatch, long_ago
 ):

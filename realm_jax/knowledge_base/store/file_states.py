@@ -100,13 +100,13 @@ class FileStates:
     except OSError:  # which reading it tells
       return False
     documents = self._documents.get(key, 0)
-    is_same = known is not None and (known.digest, known.documents) == (digest, documents)
-    bad = known.bad if known and is_same else {}
-    self._new[key] = file.path, stat, _State(stat.st_size, *times, digest, documents, bad)
-    return is_same
+    self._new[key] = file.path, stat, _State(stat.st_size, *times, digest, documents, {})
+    return known is not None and (known.digest, known.documents) == (digest, documents)
 
   def repeat(self, key: str, file: InputFile, bad: BadRecords) -> None:
-    """Adds what was bad in an unchanged file."""
+    """Adds what was bad in an unchanged file, which is not read."""
+    path, stat, state = self._new[key]
+    self._new[key] = path, stat, state._replace(bad=self._known[key].bad)
     for kind, of_kind in self._known[key].bad.items():
       for name, reason in of_kind.first:
         self._note(key, record := BadRecord(kind=kind, name=file.shown + name, reason=reason))

@@ -41,7 +41,7 @@ def query(given: Mapping[str, Any]) -> Query:
   Raises:
     ValueError: If a value is not of its type or out of bounds.
   """
-  given = {"question": given.get("q"), **given}
+  given = {**given, "question": given.get("q", given.get("question"))}
   given = {name: given[name] for name in _NAMES if given.get(name) not in (None, "")}
   if isinstance(where := given.get("where"), str):
     given["where"] = columns.conditions(where)

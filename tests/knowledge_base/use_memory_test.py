@@ -388,6 +388,19 @@ def test_an_open_knowledge_base_sees_what_another_process_says(words):
   assert scores(other, ASKED) == before
 
 
+def test_a_file_that_goes_while_it_is_opened_has_nothing(words, monkeypatch):
+  words.feedback("oaks", useful="oak")
+  found, reading = words.search("oaks"), KnowledgeBase(words.path)
+
+  def gone(*args):
+    raise FileNotFoundError
+
+  with monkeypatch.context() as patched:
+    patched.setattr(memory_file.plain_files, "open_plain", gone)
+    assert not reading.past_questions()
+  assert reading.search("oaks") == found, "it is there again"
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_past_questions_are_private_and_everything_else_follows_the_umask(tmp_path, umask):
   before = os.umask(umask)

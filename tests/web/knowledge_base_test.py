@@ -64,6 +64,7 @@ def test_the_api_finds_what_python_finds(base):
     answer = client.get("/api/search", params={"q": "shade grows", "k": 2, "where": text}).json()
     assert [(hit["id"], hit["score"]) for hit in answer["hits"]] == [(h.id, h.score) for h in hits]
     assert answer["hits"][0]["fields"] == hits[0].fields
+  assert found(client, q="shade", question="moss") == found(client, q="shade"), "what a page shows"
 
 
 def test_answers_appear_once_a_reader_is_there(base, tmp_path):

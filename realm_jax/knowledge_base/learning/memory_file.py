@@ -63,8 +63,12 @@ class MemoryFile:
         now = self._stat()
         if not now or not self._read or now[0] != self._read[0] or now[1] < self._end:
           self._forget()
-        if now:
-          self._read_on()
+        try:
+          if now:
+            self._read_on()
+        except FileNotFoundError:  # another process has just forgotten all
+          now = None
+          self._forget()
         self._read = now
     return self._memory
 

@@ -49,6 +49,9 @@ _ADDRESS = re.compile(r"https?://(?:\[[\da-fA-F:]+\]|[\w.-]+)(?::(\d{1,5}))?(?:/
 _MAX_BYTES, _MAX_QUOTED, _SHOWN = 2**22, 2**16, 200
 _LONGEST_QUESTION = 1000  # characters
 _MOST_CITED = 1000  # numbers of a reply that are looked at
+_EVENTS = 16  # times the bytes of an answer: an event of a few letters has hundreds
+_TICK = 0.2  # seconds
+_NO_STREAM = (400, 404, 405, 415, 422, 501)  # as of servers that know no such parameter
 
 
 def prompt(question: str, passages: Hits) -> str:
@@ -106,6 +109,14 @@ def without_thoughts(reply: str) -> str:
   return text[ends[0] :].strip() if ends else text
 
 
+def so_far(reply: str) -> str:
+  """Returns what can be shown of a reply that goes on: no thoughts, nor a beginning NOT FOUND."""
+  if "<thinking>".startswith(reply.lstrip()[:10].lower()):
+    return ""
+  text = without_thoughts(reply)
+  return "" if "NOT FOUND".startswith(re.sub(r"^\W+", "", text)[:9].upper()) else text
+
+
 def _ends_of_thoughts(text: str) -> Iterator[int]:
   """Yields where thoughts end, other than in quotations of the mark and sentences about it."""
   for mark in _THOUGHTS.finditer(text):
@@ -123,23 +134,29 @@ class GeneratorError(ValueError):
 class _ReplyError(GeneratorError):
   """The server refuses, or replies with something else than was asked."""
 
+  status: int | None = None
+
 
 class _Reads(io.RawIOBase):
-  """Reads a socket until a deadline, which a server that sends a byte now and then cannot move."""
+  """Reads a socket until a deadline, which a server that sends a byte now and then cannot move.
 
-  def __init__(self, source: Any, deadline: float):
-    self._source, self._deadline = source, deadline
-    self._file = source.makefile("rb", buffering=0)
+  `watch` is called all the while; what it raises ends the reading.
+  """
+
+  def __init__(self, source: Any, deadline: float, watch: Callable[[], None]):
+    self._source, self._deadline, self._watch = source, deadline, watch
+    self._file = source.makefile("rb", buffering=0)  # which keeps the socket open
 
   def readable(self) -> bool:
     return True
 
   def readinto(self, buffer) -> int | None:
-    left = self._deadline - time.monotonic()
-    if left <= 0:
-      raise TimeoutError
-    self._source.settimeout(left)
-    return self._file.readinto(buffer)
+    while (left := self._deadline - time.monotonic()) > 0:
+      self._watch()
+      self._source.settimeout(min(left, _TICK))
+      with contextlib.suppress(TimeoutError):
+        return self._source.recv_into(buffer)
+    raise TimeoutError
 
   def close(self) -> None:
     self._file.close()
@@ -149,16 +166,16 @@ class _Reads(io.RawIOBase):
 class _Response(http.client.HTTPResponse):
   """Is read until a deadline, from the status line to the trailers."""
 
-  def __init__(self, source: Any, *args, deadline: float, **kwargs):
+  def __init__(self, source: Any, *args, bounds: tuple[float, Callable[[], None]], **kwargs):
     super().__init__(source, *args, **kwargs)
     self.fp.close()
-    self.fp = io.BufferedReader(_Reads(source, deadline))
+    self.fp = io.BufferedReader(_Reads(source, *bounds))
 
 
 class _Deadline(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-  def __init__(self, deadline: float):
+  def __init__(self, deadline: float, watch: Callable[[], None]):
     super().__init__()
-    self._response = functools.partial(_Response, deadline=deadline)
+    self._response = functools.partial(_Response, bounds=(deadline, watch))
 
   def do_open(self, http_class, req, **http_conn_args):
     """Opens with a response that has the deadline."""
@@ -176,6 +193,57 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Follows no redirect, so that key and passages go to no other host."""
 
 
+class _Stream:
+  """The completion that is sent as events, which `take` adds up; `ended` if it is whole."""
+
+  def __init__(self):
+    self.text, self.ended = "", False
+    self._rest, self._refusal, self._finish, self._told = b"", "", None, 0
+
+  def take(self, chunk: bytes) -> None:
+    """Reads a part of the events, which may end anywhere.
+
+    Raises:
+      ValueError: If an event is no part of a completion; it has the event.
+    """
+    *lines, self._rest = (self._rest + chunk).split(b"\n")
+    for line in lines:
+      name, _, data = line.strip().partition(b":")
+      if name == b"data" and data.strip() == b"[DONE]":
+        self.ended = True
+      elif name == b"data":
+        self._take_event(data.decode(errors="replace"))
+
+  def _take_event(self, data: str) -> None:
+    try:
+      choices = json.loads(data)["choices"]
+      for choice in choices[:1]:  # none beside figures of use
+        self.text += _joined(choice["delta"].get("content"))
+        self._refusal += choice["delta"].get("refusal") or ""
+        self._finish = choice.get("finish_reason") or self._finish
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+      raise ValueError(data) from None
+    self.ended = self.ended or self._finish is not None
+
+  def news(self) -> str:
+    """Returns what can be shown, once that is a 64th more than before; else nothing."""
+    if len(self.text) <= self._told * 65 // 64:
+      return ""
+    self._told = len(self.text)
+    return so_far(self.text)
+
+  @property
+  def completion(self) -> dict[str, Any]:
+    """What a server replies that sends no events."""
+    message = {"content": self.text, "refusal": self._refusal}
+    return {"choices": [{"message": message, "finish_reason": self._finish}]}
+
+
+def _joined(content: Any) -> str:
+  is_listed = isinstance(content, list)
+  return "".join(part.get("text", "") for part in content) if is_listed else content or ""
+
+
 @dataclasses.dataclass(frozen=True)
 class ChatServer:
   """Writes answers: `kb.answer(question, generate=ChatServer("http://127.0.0.1:8000/v1"))`.
@@ -186,6 +254,8 @@ class ChatServer:
     url: Address of the API, which has `/chat/completions` below it.
     model: Name of the model; None takes the only one that the server lists.
     timeout: Seconds to wait for an answer, from the first request to its last byte.
+    told: Is called with what is written so far, if the server sends that, and with "" a few times
+      each second; what it raises ends the request.
 
   Raises:
     ValueError: If this is no address, or it has a password.
@@ -194,6 +264,7 @@ class ChatServer:
   url: str
   model: str | None = None
   timeout: float = 120.0
+  told: Callable[[str], None] | None = None
 
   def __post_init__(self):
     parts = _ADDRESS.fullmatch(self.url)
@@ -211,23 +282,26 @@ class ChatServer:
     Raises:
       GeneratorError: If the server cannot be reached or gives no answer.
     """
-    return self._reply(prompt(question, passages))
+    return self._reply(prompt(question, passages), streams=self.told is not None)
 
   def rewritten(self, question: str, after: str) -> str:
     """Returns a question as it would be asked without the one before it."""
     return self._reply(_REWRITE.format(after, question))
 
-  def _reply(self, message: str) -> str:
+  def _reply(self, message: str, *, streams: bool = False) -> str:
     deadline = time.monotonic() + self.timeout
     model = self._only_model(deadline) if self.model is None else self.model
     body = {"model": model, "messages": [{"role": "user", "content": message}]}
-    reply = self._send("/chat/completions", body, deadline=deadline)
+    try:
+      asked = {**body, "stream": True} if streams else body
+      reply = self._send("/chat/completions", asked, deadline=deadline)
+    except _ReplyError as error:
+      if not streams or error.status not in _NO_STREAM:
+        raise
+      reply = self._send("/chat/completions", body, deadline=deadline)
     try:
       choice = reply["choices"][0]
-      content = choice["message"].get("content") or ""
-      if isinstance(content, list):
-        content = "".join(part.get("text", "") for part in content)
-      text = without_thoughts(content)
+      text = without_thoughts(_joined(choice["message"].get("content")))
     except (AttributeError, IndexError, KeyError, TypeError):
       raise self._refused(f"replied no chat completion: {json.dumps(reply)}") from None
     cut = choice.get("finish_reason") == "length"
@@ -258,9 +332,12 @@ class ChatServer:
     is_here = re.match(r"localhost$|::1$|127\.", parts.hostname or "")
     proxies = urllib.request.ProxyHandler({} if is_here else None)
     try:
-      opener = urllib.request.build_opener(proxies, _NoRedirects, _Deadline(deadline))
+      bounds = _Deadline(deadline, lambda: self._tell(""))
+      opener = urllib.request.build_opener(proxies, _NoRedirects, bounds)
       left = max(deadline - time.monotonic(), 1e-3)
       with opener.open(request, timeout=left) as response:
+        if response.headers.get_content_type() == "text/event-stream":
+          return self._read_events(response)
         content = b""
         while chunk := response.read1(2**16):
           content += chunk
@@ -270,7 +347,9 @@ class ChatServer:
       told = error.headers.get("location") or error.reason
       with error, contextlib.suppress(OSError, http.client.HTTPException):
         told = error.read(_MAX_QUOTED).decode(errors="replace").strip() or told
-      raise self._refused(f"HTTP {error.code} at {path}: {told}") from None
+      refused = self._refused(f"HTTP {error.code} at {path}: {told}")
+      refused.status = error.code
+      raise refused from None
     except (OSError, http.client.HTTPException) as error:
       reason = getattr(error, "reason", error)
       why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
@@ -282,6 +361,27 @@ class ChatServer:
       return json.loads(content)
     except (ValueError, RecursionError):  # also a number of thousands of digits
       raise self._refused(f"replied no JSON: {content[:_MAX_QUOTED]!r}") from None
+
+  def _read_events(self, response: http.client.HTTPResponse) -> Any:
+    """Returns the completion that a server sends as events, and tells of it as they come."""
+    stream, size, chunk = _Stream(), 0, b"\n"
+    while chunk and not stream.ended:
+      chunk = response.read1(2**16)
+      size += len(chunk)
+      if size > _EVENTS * _MAX_BYTES:
+        raise self._refused(f"replied more than {_EVENTS * _MAX_BYTES:,} bytes")
+      try:
+        stream.take(chunk or b"\n")  # which ends the last line
+      except ValueError as error:
+        raise self._refused(f"replied no chat completion: {error}") from None
+      self._tell(stream.news())
+    if not stream.ended:
+      raise self._refused(f"broke off after {len(stream.text):,} characters")
+    return stream.completion
+
+  def _tell(self, text: str) -> None:
+    if self.told is not None:
+      self.told(text)
 
   def _refused(self, why: str) -> _ReplyError:
     line = " ".join(why.split()).replace(_key() or "\0", "***")

@@ -5,7 +5,7 @@ import json
 import os
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import fastapi
@@ -14,11 +14,11 @@ from fastapi import Depends, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
-from realm_jax.knowledge_base.generation import Generate
+from realm_jax.knowledge_base.generation import ChatServer, Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store.hits import Answer
 from realm_jax.knowledge_base.store.query import Query
-from realm_jax.web import application, asking
+from realm_jax.web import application, asking, streams
 from realm_jax.web.application import (
   REFUSED,
   Editors,
@@ -97,8 +97,11 @@ def make_app(
   """Returns the application that serves pages and API."""
   editors = Editors(edit_token)
 
-  def answer_to(query: Query) -> Answer:
-    return base.answer(**{**vars(query), "generate": generate})
+  def answer_to(query: Query, told: streams.Told | None) -> Answer:
+    writes = (
+      dataclasses.replace(generate, told=told) if isinstance(generate, ChatServer) else generate
+    )
+    return base.answer(**{**vars(query), "generate": writes})
 
   answers, edits, others, status = (
     Turns(limits.answers),
@@ -110,7 +113,15 @@ def make_app(
   def turns(path: str, methods: set[str]) -> Turns:
     if path == "/ready":
       return status
-    return answers if "answer" in path else edits if methods & {"POST", "DELETE"} else others
+    return edits if methods & {"POST", "DELETE"} else others
+
+  async def answering(
+    request: Request, call: Callable[[streams.Told | None], Any], *, last: str
+  ) -> Any:
+    """Returns what a call returns once it has a turn, or its events, if the client wants them."""
+    if streams.wanted(request):
+      return await streams.respond(request, answers, call, last=last, reason=reason)
+    return await answers.taken_by(call)(None)
 
   def reason(error: Exception) -> str:
     """Returns what is wrong without the folder, which is nobody's business."""
@@ -125,8 +136,8 @@ def make_app(
   route = route_class(turns)
   page = _page_of(base, editors, reason, has_generator=generate is not None)
   routers = (
-    _api(base, editors, answer_to, route=route),
-    _pages(base, editors, answer_to, page, route=route),
+    _api(base, editors, answer_to, answering, route=route),
+    _pages(base, editors, answer_to, answering, page, route=route),
     _document_pages(base, editors, page, route=route),
   )
   return new_app(
@@ -173,18 +184,19 @@ def _page_of(
 def _pages(
   base: KnowledgeBase,
   editors: Editors,
-  answer_to: Callable[[Query], Answer],
+  answer_to: Callable[[Query, streams.Told | None], Answer],
+  answering: Callable[..., Awaitable[Any]],
   page: Callable[..., Response],
   *,
   route: type[APIRoute],
 ) -> fastapi.APIRouter:
   router = fastapi.APIRouter(route_class=route)
 
-  def ask(name: str, request: Request, asked: Search) -> Response:
+  def ask(name: str, request: Request, asked: Search, told: streams.Told | None = None) -> Response:
     values, found, refused, more = base.fields, None, None, ""
     try:
       if asked.q and name == "answer":
-        found = answer_to(asked.query(values))
+        found = answer_to(asked.query(values), told)
       elif asked.q:
         query = asked.query(values, k=_SHOWN)
         found = base.search(**{**vars(query), "k": query.k + 1})
@@ -206,8 +218,8 @@ def _pages(
     return ask("search", request, asked)
 
   @router.get("/answer", include_in_schema=False)
-  def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
-    return ask("answer", request, asked)
+  async def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
+    return await answering(request, lambda told: ask("answer", request, asked, told), last="page")
 
   @router.post("/feedback", include_in_schema=False)
   def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
@@ -310,7 +322,8 @@ def _document_pages(
 def _api(
   base: KnowledgeBase,
   editors: Editors,
-  answer_to: Callable[[Query], Answer],
+  answer_to: Callable[[Query, streams.Told | None], Answer],
+  answering: Callable[..., Awaitable[Any]],
   *,
   route: type[APIRoute],
 ) -> fastapi.APIRouter:
@@ -334,11 +347,14 @@ def _api(
     summary="An answer from passages, if there is a reader or a generator",
     openapi_extra=asking.ADDRESS,
   )
-  def answered(request: Request) -> dict:
-    found = answer_to(asking.query(request.query_params))
-    own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    hits = [dataclasses.asdict(hit) for hit in found.hits]
-    return {**own, "hits": hits, "answerable": found.hits.answerable}
+  async def answered(request: Request) -> Any:
+    def call(told: streams.Told | None) -> dict:
+      found = answer_to(asking.query(request.query_params), told)
+      own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+      hits = [dataclasses.asdict(hit) for hit in found.hits]
+      return {**own, "hits": hits, "answerable": found.hits.answerable}
+
+    return await answering(request, call, last="answer")
 
   @router.get("/api/documents", summary="Documents without their texts, a page at a time")
   def documents(first: First = 0, count: Count = 50) -> dict:

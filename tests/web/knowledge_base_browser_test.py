@@ -6,10 +6,12 @@ pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.interop
 
+from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 from tests.web.browsing import contrast  # noqa: E402
+from tests.web.streams_test import writing  # noqa: E402
 
 PHONE = {"viewport": {"width": 375, "height": 667}}
 TOKEN = "a token that nobody guesses"
@@ -58,6 +60,19 @@ def test_the_answer_is_seen_at_once_and_has_the_focus(base, open_app, tmp_path, 
   box = page.locator(".filled").bounding_box()
   assert box["y"] + box["height"] < 667 and box["y"] < 300 and fits(page)
   keep(page, "knowledge-base-answer")
+
+
+def test_an_answer_is_shown_while_it_is_written(base, open_app):
+  with writing(["Ferns ", "<b> ", "grow", " [1]."], pause=1.0) as (url, _):
+    page = open_app(make_app(base, generate=ChatServer(url, "m")), **PHONE)
+    page.get_by_role("link", name="Answer").click()
+    page.get_by_label("A question").fill("what grows in the shade")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".filled >> text=Ferns <b>")
+    assert not page.locator("#results").count() and fits(page)
+    page.wait_for_selector("#results:focus")
+    assert page.locator(".filled").inner_text() == "Ferns <b> grow [1]."
+    assert page.url.endswith("/answer?q=what+grows+in+the+shade")
 
 
 def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, open_app, keep):

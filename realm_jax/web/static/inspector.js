@@ -20,11 +20,38 @@ function reason(refusal) {
   }
 }
 
+// Shows an answer as it is written, and returns the page that has the whole.
+async function streamed(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const shown = document.createElement("p");
+  shown.className = "filled";
+  shown.dir = "auto";
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("the connection was closed");
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const [name, text] = event.split("\n").map((line) => line.replace(/^\w+: /, ""));
+      const data = JSON.parse(text);
+      if (name === "page") return data;
+      if (name === "error") throw new Error(data.detail);
+      if (!shown.isConnected) {
+        for (const old of document.querySelectorAll("#results, .cards-title, .cards")) old.remove();
+        document.querySelector("form.ask").after(shown);
+      }
+      shown.textContent = (data.replaces ? "" : shown.textContent) + data.text;
+    }
+  }
+}
+
 async function exchange(url, options, { push }) {
   isBusy(true);
   try {
     const response = await fetch(url, options);
-    const text = await response.text();
+    const isStream = response.headers.get("content-type").startsWith("text/event-stream");
+    const text = await (isStream ? streamed(response) : response.text());
     const page = new DOMParser().parseFromString(text, "text/html");
     const main = page.getElementById("main");
     if (!main) throw new Error(reason(text) ?? response.statusText);
@@ -62,7 +89,8 @@ document.addEventListener("submit", (event) => {
   const action = form.getAttribute("action");
   if (form.getAttribute("method") === "get") {
     for (const [name, value] of [...fields]) if (!value) fields.delete(name);
-    exchange(`${action}?${fields}`, {}, { push: true });
+    const headers = action === "/answer" ? { accept: "text/event-stream, text/html" } : {};
+    exchange(`${action}?${fields}`, { headers }, { push: true });
   } else {
     exchange(action, { method: "POST", body: fields }, { push: false });
   }

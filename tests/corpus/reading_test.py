@@ -47,7 +47,7 @@ EXPECTED = [Document(id=id_, title=title, text=text) for id_, title, text in PAG
   [
     ("a.jsonl", JSON_LINES),
     ("a.jsonl", b"\xef\xbb\xbf" + JSON_LINES),
-    ("a.jsonl.gz", gzip.compress(JSON_LINES)),
+    ("a.jsonl.gz", gzip.compress(JSON_LINES, mtime=0)),
     ("a.json.bz2", bz2.compress(JSON_LINES)),
   ],
 )
@@ -435,7 +435,7 @@ def test_damaged_parquet_is_named(tmp_path, parquet):
   [
     ("a.txt.bz2", b"nonsense"),
     ("a.txt.gz", b"nonsense"),
-    ("a.txt.gz", gzip.compress(b"abc" * 1_000)[:-12]),
+    ("a.txt.gz", gzip.compress(b"abc" * 1_000, mtime=0)[:-12]),
     ("a.txt.bz2", bz2.compress(b"abc" * 1_000)[:-12]),
     ("a.parquet", b"nonsense"),
   ],

@@ -50,10 +50,9 @@ def test_an_assistant_starts_the_tools_that_the_guide_lists(memory, tmp_path):
     assert tools == [name for name in TOOLS if name != "answer"], "which needs what answers"
     assert ids(await call("search", question="when does the gate open")) == ["gate.txt"]
     # What another process writes meanwhile.
-    (adding,) = re.findall(r"`realm (kb add [^`]*)`", GUIDE)
-    (tmp_path / "more_notes").mkdir()
-    (tmp_path / "more_notes" / "key.txt").write_text("Key\n\nThe key is under the mat.\n")
-    assert main.main(shlex.split(adding)) == 0
+    (following,) = re.findall(r"`realm (kb sync [^`]*) --watch`", GUIDE)
+    (tmp_path / "notes" / "key.txt").write_text("Key\n\nThe key is under the mat.\n")
+    assert main.main(shlex.split(following)) == 0
     assert ids(await call("search", question="key")) == ["key.txt"]
 
   use(started, steps)

@@ -75,6 +75,19 @@ def test_an_answer_is_shown_while_it_is_written(base, open_app):
     assert page.url.endswith("/answer?q=what+grows+in+the+shade")
 
 
+def test_who_asks_again_sees_the_later_answer_alone(base, open_app):
+  with writing(["Ferns ", *["and "] * 100], pause=0.2) as (url, seen):
+    page = open_app(make_app(base, generate=ChatServer(url, "m")), **PHONE)
+    page.get_by_role("link", name="Answer").click()
+    for question in ("what grows", "what grows in the shade"):
+      page.get_by_label("A question").fill(question)
+      page.keyboard.press("Enter")
+      page.wait_for_selector(".filled >> text=Ferns and")
+    assert seen["left"].wait(5) and len(seen["asked"]) == 2
+    page.wait_for_timeout(1000)  # in which the later answer goes on
+    assert page.locator(".filled").count() == 1
+
+
 def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, open_app, keep):
   page = open_app(make_app(base, edit_token=TOKEN), **PHONE)
   page.get_by_role("link", name="Documents").click()

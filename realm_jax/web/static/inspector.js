@@ -38,18 +38,24 @@ async function streamed(response) {
       if (name === "page") return data;
       if (name === "error") throw new Error(data.detail);
       if (!shown.isConnected) {
-        for (const old of document.querySelectorAll("#results, .cards-title, .cards")) old.remove();
-        document.querySelector("form.ask").after(shown);
+        for (const old of document.querySelectorAll("#results, .filled, .cards-title, .cards")) old.remove();
+        // Not form.after: that is the field of this name.
+        document.querySelector("form.ask").insertAdjacentElement("afterend", shown);
       }
       shown.textContent = (data.replaces ? "" : shown.textContent) + data.text;
     }
   }
 }
 
+let asking = new AbortController();
+
 async function exchange(url, options, { push }) {
+  asking.abort();  // who asks again waits for the former answer no more
+  asking = new AbortController();
+  const signal = options.method === "POST" ? undefined : asking.signal;
   isBusy(true);
   try {
-    const response = await fetch(url, options);
+    const response = await fetch(url, { ...options, signal });
     const isStream = response.headers.get("content-type").startsWith("text/event-stream");
     const text = await (isStream ? streamed(response) : response.text());
     const page = new DOMParser().parseFromString(text, "text/html");
@@ -74,6 +80,7 @@ async function exchange(url, options, { push }) {
     status.textContent = refusal ? "" : (result?.dataset.result ?? "");
     (refusal ?? result ?? document.getElementById("main")).focus();
   } catch (error) {
+    if (signal?.aborted) return;
     isBusy(false);
     status.textContent = `There is no answer: ${error.message}`;
     status.classList.remove("unseen");

@@ -32,6 +32,7 @@ from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.foundations import text_files
 from realm_jax.knowledge_base.generation import GeneratorError
+from realm_jax.knowledge_base.store.hits import likely
 from realm_jax.text.terminal import direction
 from realm_jax.text.wordpieces import MASK
 from realm_jax.web.listening import SLOWEST, LimitSettings
@@ -420,6 +421,7 @@ def environment() -> jinja2.Environment:
     direction=lambda text: direction(text.replace(MASK, "")),
     highlighted=highlighted,
     json=functools.partial(json.dumps, indent=2),
+    likely=likely,
     linked=linked,
     shown=lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
     probability=probability,

@@ -52,6 +52,7 @@ class Search(pydantic.BaseModel):
   distinct: Id = ""
   newer: Id = ""
   around: Id = ""
+  after: Id = ""
   explain: Id = ""
 
   def query(self, examples: Mapping[str, Any], **defaults: str) -> Query:

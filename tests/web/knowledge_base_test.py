@@ -1,6 +1,7 @@
 """A served knowledge base: its API, its pages without scripts, and who may change it."""
 
 import concurrent.futures
+import dataclasses
 import errno
 import gzip
 import html
@@ -205,6 +206,23 @@ def test_a_refused_change_keeps_what_was_typed(base, action, wrong, status, reas
     for value in (typed["id"], typed["title"], typed["text"], typed["fields"]):
       assert str(markupsafe.escape(value)) in page
   assert 'target="_blank"' in stranger.text and len(base) == 3
+
+
+def test_a_question_on_the_page_may_follow_another(base):
+  client, asked = client_of(base), {"q": "and in 1960", "after": "where do ferns grow"}
+  assert "No passage" in client.get("/", params={"q": asked["q"]}).text
+  page = client.get("/", params=asked).text
+  assert 'id="hit-1"' in page and 'value="where do ferns grow"' in page and "Options: after" in page
+
+
+def test_the_page_says_in_words_how_probable_an_answer_is(base, monkeypatch):
+  search = KnowledgeBase.search
+
+  def with_a_figure(*args, **kwargs):
+    return dataclasses.replace(search(*args, **kwargs), answerable=0.74)
+
+  monkeypatch.setattr(KnowledgeBase, "search", with_a_figure)
+  assert "probably (74 %)" in client_of(base).get("/?q=moss").text
 
 
 def test_a_refused_search_keeps_what_was_typed(base):

@@ -25,8 +25,6 @@ from realm_jax.devices import backend
 backend.prepare()
 
 PROMISED = "REALM_DEVICES"  # "PLATFORM:COUNT" of all processes, which a launcher sets
-
-
 _saving = threading.Lock()
 
 
@@ -92,7 +90,7 @@ def saving() -> Iterator[None]:
   """Lets one thread begin to save at a time, because Orbax numbers saves for all threads together.
 
   Without it, a trainer and an index builder in one process may create each other's directories.
-  Of several processes, each has one of them, and a lock could wait for another's.
+  Several processes take no lock: one could wait for a thread of another.
   """
   with _saving if jax.process_count() == 1 else contextlib.nullcontext():
     yield

@@ -2,8 +2,9 @@
 
 XLA's own analysis needs the device. Here, too, a kernel moves its operands and results, each once;
 of an array that it only looks rows up in, or writes rows of, the rows. Caches make some of that
-cheaper. Bodies of loops count as often as they run, and of branches the last, which in our programs
-holds every batch. Operations are those of products of matrices.
+cheaper. Bodies of loops count as often as they run, or once if XLA does not say how often, and of
+branches the last, which in our programs holds every batch. Operations are those of products of
+matrices.
 """
 
 import dataclasses

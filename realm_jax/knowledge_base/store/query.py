@@ -74,7 +74,8 @@ class Query(choices.Checked):
 
   def __post_init__(self) -> None:
     check_question(self.question)
-    check_question(self.after or "")
+    if self.after is not None:
+      check_question(self.after, name="after")
     super().__post_init__()
 
 
@@ -103,11 +104,11 @@ def is_blank(text: str) -> bool:
   return not any(character.isprintable() and not character.isspace() for character in text)
 
 
-def check_question(question: str) -> None:
+def check_question(question: str, *, name: str = "question") -> None:
   """Raises ValueError unless it can be asked."""
   if not isinstance(question, str):
-    raise ValueError(f"question={question!r:.60}; ask with a string")
+    raise ValueError(f"{name}={question!r:.60}; ask with a string")
   try:
     question.encode()
   except UnicodeEncodeError as error:
-    raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error
+    raise ValueError(f"{name}={question!a:.60} has half of a surrogate pair") from error

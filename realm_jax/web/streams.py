@@ -58,12 +58,15 @@ async def respond(
       written[0] = text
       loop.call_soon_threadsafe(news.set)
 
-  def end(done: asyncio.Task) -> None:
-    _ = done.cancelled() or done.exception()  # is told below, or to nobody
-    news.set()
+  async def write() -> Any:
+    try:
+      return await turns.taken_by(call)(told)
+    except Exception as error:  # is told below, or to nobody, as when the server stops
+      return error
+    finally:
+      news.set()
 
-  writing = asyncio.create_task(turns.taken_by(call)(told))
-  writing.add_done_callback(end)
+  writing = asyncio.create_task(write())
 
   async def events():
     shown = ""
@@ -87,16 +90,22 @@ async def respond(
         left.set()
         return Response()
     if writing.done():
-      writing.result()  # raises what refuses
+      _result(writing)  # raises what refuses
   except BaseException:
     left.set()
     raise
   return StreamingResponse(events(), media_type=KIND, headers={"x-accel-buffering": "no"})
 
 
+def _result(writing: asyncio.Task) -> Any:
+  if isinstance(made := writing.result(), Exception):
+    raise made
+  return made
+
+
 def _last(writing: asyncio.Task, name: str, reason: Callable[[Exception], str]) -> str:
   try:
-    made = writing.result()
+    made = _result(writing)
   except REFUSED as error:
     refusal = Refusal.of(error, reason=reason)
     return _event("error", {"status": refusal.status, "detail": refusal.detail})

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -182,6 +183,9 @@ def browser():
   playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
   with playwright.sync_playwright() as driver:
     yield driver.chromium.launch(executable_path=browsing.CHROMIUM, args=["--no-sandbox"])
+
+
+_HARMLESS = re.compile("status of 422|^Autofocus processing was blocked")
 
 
 @pytest.fixture

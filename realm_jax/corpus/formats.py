@@ -167,6 +167,8 @@ def _parquet_rows(content: BinaryIO, file: InputFile) -> Iterator[Record]:
   for field in schema:
     if field.name in _TEXTS and pyarrow.types.is_nested(field.type):
       raise ValueError(f"{file.shown} has {field.type} in its column `{field.name}`, not text")
+  if not table.metadata.num_rows:
+    yield BadRecord(kind="records_without_text", name=file.shown, reason="the file is empty")
   batches = table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=_readable(table.schema))
   unpacked = 0
 

@@ -326,7 +326,8 @@ class KnowledgeBase:
 
     Raises:
       DirectoryInUseError: If another process writes.
-      ValueError: If a document is there with another content, or two have one id. Nothing is added.
+      ValueError: If a document is there with another content, two have one id, or nothing could be
+        read. Nothing is added.
     """
     with self._folder.exclusively() as edit:
       return put(edit, texts, path=self.path, change="add")
@@ -340,7 +341,8 @@ class KnowledgeBase:
     """Adds what is new, replaces what has changed, and deletes what is there no more.
 
     Deleted are documents of files that were where these are, or, if these are records, of other
-    records. Those of a file that cannot be read stay. A file that has not changed is not read.
+    records. Those of a file that cannot be read stay; if no file can, nothing is changed and
+    ValueError is raised. A file that has not changed is not read.
     """
     with self._folder.exclusively() as edit:
       return put(edit, texts, path=self.path, change="sync")

@@ -134,10 +134,7 @@ def upload(base: KnowledgeBase, files: Sequence[UploadFile], *, replace: bool) -
       except (OSError, ValueError) as error:
         yield unreadable(name, error)
 
-  changes = (base.update if replace else base.add)(records())
-  if changes.skipped and not (changes.added or changes.updated or changes.unchanged):
-    raise ValueError("; ".join(["nothing was added", *changes.skipped]))
-  return changes
+  return (base.update if replace else base.add)(records())
 
 
 class FeedbackForm(pydantic.BaseModel):

@@ -7,6 +7,13 @@ import sys
 import pytest
 
 from realm_jax import main
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+# A page without text.
+_SCAN = (
+  b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>"
+  b"endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj trailer<</Root 1 0 R>>"
+)
 
 
 @pytest.fixture
@@ -33,6 +40,45 @@ def test_what_is_refused_leaves_no_folder(wrong, realm, tmp_path):
   assert code == 1 and len(said.splitlines()) == 1 and not (tmp_path / "new").exists()
   assert realm("kb", "create", "new/kb")[0] == 0
   assert "nothing found" in realm("kb", "search", "new/kb", "moss")[1]
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "reason"),
+  [
+    ("rows.jsonl", b'{"id": "elm"\n{"text": 3}\n', "broken records: texts/rows.jsonl (not JSON"),
+    ("rows.jsonl", b'{"text": ""}\n', "records without text: texts/rows.jsonl:1"),
+    ("empty.txt", b"", "records without text: texts/empty.txt (the file is empty)"),
+    ("head.csv", b"id,text\n", "records without text: texts/head.csv (the file is empty)"),
+    ("rows.jsonl.gz", b"\x1f\x8b\x08", "unreadable files: texts/rows.jsonl.gz ("),
+    ("page.html", b"<p></p>", "records without text: texts/page.html"),
+    ("scan.pdf", _SCAN, "records without text: texts/scan.pdf (no text on its pages (1);"),
+    ("scan.png", b"PNG", "texts/scan.png"),
+    ("sub/.hidden", b"text", "no file matches"),
+  ],
+)
+def test_texts_of_which_nothing_can_be_read_are_refused(realm, tmp_path, name, content, reason):
+  assert realm("kb", "create", "kb", "docs/moss.md")[0] == 0
+  (file := tmp_path / "texts" / name).parent.mkdir(parents=True)
+  file.write_bytes(content)
+  for words in (["create", "new"], ["add", "kb"], ["add", "--update", "kb"], ["sync", "kb"]):
+    code, said = realm("kb", *words, "texts")
+    assert code == 1 and reason in said and len(said.splitlines()) == 1, words
+  assert not (tmp_path / "new").exists()
+  assert "documents=1," in repr(KnowledgeBase(tmp_path / "kb"))
+  (tmp_path / "texts" / "fern.txt").write_text("Fern\n\nFerns have no seeds.\n")
+  code, said = realm("kb", "sync", "kb", "texts")
+  assert code == 0 and "1 added" in said
+
+
+def test_of_a_folder_that_is_only_bad_now_what_has_gone_is_deleted(realm, tmp_path):
+  (tmp_path / "docs" / "bad.jsonl").write_text("{\n")
+  assert realm("kb", "create", "kb", "docs")[0] == 0
+  (tmp_path / "docs" / "fern.txt").unlink()
+  (tmp_path / "docs" / "moss.md").unlink()
+  code, said = realm("kb", "sync", "kb", "docs")
+  assert code == 0 and "2 deleted" in said and "bad.jsonl" in said
+  code, said = realm("kb", "sync", "kb", "docs")
+  assert code == 1 and "nothing could be read" in said, "though nothing of it has changed"
 
 
 def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):

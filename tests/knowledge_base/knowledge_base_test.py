@@ -639,7 +639,10 @@ def test_a_title_without_text_is_found_and_kept(base):
   assert base.add([{"id": "elm", "title": "Elms of Norway"}]).unchanged == 1
   base.delete("ash")
   assert not base.search("ash")
-  assert base.add([{"id": "yew", "title": "", "text": ""}]).skipped
+  yew, fir = ({"id": id, "title": "", "text": ""} for id in ("yew", "fir"))
+  assert base.update([yew, {"id": "elm", "title": "Elms of Norway"}]).skipped
+  with pytest.raises(ValueError, match="nothing could be read; records without text: record 0"):
+    base.add([yew, fir])
 
 
 def test_fields_are_those_of_documents_that_are_there(base):

@@ -589,7 +589,7 @@ def test_files_are_uploaded_by_those_who_may_edit(base):
   refused = (
     (("elm.txt", "Elm\nElms live."), "with another content"),
     (("elm.exe", "Elm"), "unknown format"),
-    (("elm.jsonl", "{"), "nothing was added"),
+    (("elm.jsonl", "{"), "nothing could be read"),
     (("elm.txt.gz", gzip.compress(bytes(2**25))), "nothing could be read"),
     (("", ""), ""),
   )

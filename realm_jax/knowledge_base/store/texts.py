@@ -56,7 +56,7 @@ class TextReader:
 
   def __iter__(self) -> Iterator[Document]:
     """Yields the documents."""
-    reader, is_empty = reading.DocumentReader(self._files), True
+    reader = reading.DocumentReader(self._files)
     records = itertools.chain(reader, map(_record, itertools.count(), self._records))
     fraction = reader.fraction if self._files else None
     for record in progress.track(records, what="documents", fraction=fraction):
@@ -67,10 +67,7 @@ class TextReader:
         if file:
           self._states.add(key, file, record)
         continue
-      is_empty = False
       yield dataclasses.replace(record, file=key) if file else record
-    if self.bad.counts["unreadable_files"] and is_empty and not self._sources.unchanged:
-      raise ValueError("; ".join(["nothing could be read", *self.bad.report()]))
 
 
 Change = Literal["add", "update", "sync"]
@@ -81,6 +78,9 @@ def put(edit: Edit, texts: Texts, *, path: str, change: Change) -> Changes:
 
   Args:
     path: The folder of the knowledge base.
+
+  Raises:
+    ValueError: If nothing of them could be read, so that nothing changes.
   """
   sources, states = Sources(edit.before, outside=path), FileStates(path, edit.before)
   reader = TextReader(texts, sources, states, skip=change == "sync")
@@ -99,7 +99,10 @@ def put(edit: Edit, texts: Texts, *, path: str, change: Change) -> Changes:
     edit.delete_others(
       sources.were_given(), unless=lambda key: key in states.broken or not are_known(key)
     )
-  return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
+  skipped, done = reader.bad.report(), ("added", "updated", "unchanged", "deleted")
+  if skipped and not any(edit.counts[name] for name in done):
+    raise ValueError("; ".join(["nothing could be read", *skipped]))
+  return Changes(skipped=tuple(skipped), **edit.counts)
 
 
 def _items(texts: Texts) -> Iterable[Any]:

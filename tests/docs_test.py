@@ -1,5 +1,7 @@
 """The documents: every command parses, every path exists, every line fits."""
 
+import collections
+import inspect
 import pathlib
 import re
 import shlex
@@ -15,6 +17,8 @@ from realm_jax.corpus import passage_store
 from realm_jax.data import prepared_examples
 from realm_jax.devices import processes
 from realm_jax.index import generations, postings
+from realm_jax.jobs import knowledge_base
+from realm_jax.jobs.answering import serve
 from realm_jax.knowledge_base.store import commits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -96,6 +100,19 @@ def test_flags_of_other_programs_are_in_their_source():
       source = (ROOT / script).read_text("utf-8")
       for flag in re.findall(r"--(\w+)", " ".join(words)):
         assert re.search(rf"\b{flag}\b", source), f"{document}: {script} knows no --{flag}"
+
+
+def test_a_port_is_that_of_one_guide_and_of_one_job():
+  guides = collections.defaultdict(set)
+  for document, text in TEXTS.items():
+    for port, path in re.findall(r"127\.0\.0\.1:(\d+)(/v1)?", text):
+      guides[port].add(path or document)  # servers of language models are in several
+  assert {port: where for port, where in guides.items() if len(where) > 1} == {}
+  for document, job in (
+    ("docs/serving.md", knowledge_base.serve),
+    ("docs/inspector.md", serve.serve),
+  ):
+    assert document in guides[str(inspect.signature(job).parameters["port"].default)]
 
 
 @pytest.mark.parametrize("document", TEXTS)

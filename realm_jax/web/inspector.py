@@ -28,7 +28,7 @@ _MAX_PASSAGE = 8000  # characters
 _MAX_EDITS, _MAX_SESSIONS = 200, 1000
 _SHOWN_RANKS, _MAX_FOLLOWED = 8, 7
 _EXAMPLE = """\
-curl -s http://127.0.0.1:8080/api/fill_mask -H 'content-type: application/json' \\
+curl -s http://127.0.0.1:8082/api/fill_mask -H 'content-type: application/json' \\
   -d '{"texts": ["The [MASK] is the currency of the United Kingdom."]}'"""
 
 PassageId = Annotated[int, Path(ge=0, lt=2**31)]

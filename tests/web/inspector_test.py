@@ -128,7 +128,7 @@ def test_nothing_is_asked_of_another_machine(client):
   assert "default-src 'none'" in policy and "http" not in policy and "unsafe" not in policy
   for path in ("/docs", "/static/inspector.css", "/static/inspector.js"):
     text = (
-      client.get(path).text.replace("http://127.0.0.1:8080", "").replace("http://www.w3.org", "")
+      client.get(path).text.replace("http://127.0.0.1:8082", "").replace("http://www.w3.org", "")
     )
     assert "http://" not in text and "https://" not in text and "@import" not in text
   assert "/api/fill_mask" in client.get("/docs").text

@@ -25,7 +25,7 @@ def serve(
   questions: tuple[str, ...] = (),
   num_examples: choices.CountOrZero = 6,
   host: str = "127.0.0.1",
-  port: choices.Port = 8080,
+  port: choices.Port = 8082,
   limits: LimitSettings = LimitSettings(),
 ) -> None:
   """Opens a model over a corpus, and serves until told to stop.

@@ -28,7 +28,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import memory_file
 from realm_jax.knowledge_base.store.edit import Edit
 from realm_jax.knowledge_base.store.segment import content_digests
-from realm_jax.text import analysis, languages
+from realm_jax.text import languages
 
 PLANTS = [
   {
@@ -681,10 +681,13 @@ def test_searching_imports_neither_jax_nor_tensorflow(base):
   subprocess.run([sys.executable, "-c", SEARCH, base.path], check=True)
 
 
-def test_a_commit_of_another_format_is_refused(base, tmp_path):
+@pytest.mark.parametrize("terms", [None, postings.FORMAT - 1])
+def test_a_commit_of_another_format_or_with_other_terms_is_refused(base, tmp_path, terms):
   newest = sorted((tmp_path / "kb" / "commits").iterdir())[-1]
-  newest.write_text(json.dumps({**json.loads(newest.read_text()), "format": 99}))
-  with pytest.raises(ValueError, match="99"):
+  found = json.loads(newest.read_text())
+  number = 99 if terms is None else f"{found['format'].removesuffix(f'.{postings.FORMAT}')}.{terms}"
+  newest.write_text(json.dumps({**found, "format": number}))
+  with pytest.raises(ValueError, match=f"has format {number} of another version"):
     KnowledgeBase(base.path)
 
 
@@ -743,29 +746,6 @@ def test_the_history_has_what_was_changed_newest_first(base):
   assert (deleted.deleted, deleted.ids) == (1, ("fern",)) and not deleted.added
   assert (updated.added, updated.updated, {*updated.ids}) == (1, 1, {"moss", "elm"})
   assert created.added == 3 and created.time <= updated.time <= deleted.time
-
-
-def test_folders_with_terms_of_an_older_version_are_searched_and_rewritten_by_a_change(
-  tmp_path, monkeypatch, caplog
-):
-  texts = [{"id": f"d{n}", "title": "C++", "text": f"New York in {n}."} for n in range(9)]
-  texts = [{"id": "C", "text": "C in 3."}, *texts]
-  new = KnowledgeBase.create(tmp_path / "new", texts, language="en")
-  queries = ("New York 3", "C++", "C")
-  found = [[(hit.id, hit.score) for hit in new.search(q, k=9)] for q in queries]
-  assert [hit.id for hit in new.search("C")] == ["C"]
-  with monkeypatch.context() as before:
-    before.setattr(postings, "FORMAT", 3)
-    before.setattr(analysis.Analyzer, "analyze", lambda _, text, **__: ("en", [*text]))
-    KnowledgeBase.create(tmp_path / "old", [*texts, {"id": "x", "text": "x"}], language="en")
-  old = KnowledgeBase(tmp_path / "old")
-  assert "terms of an older version" in caplog.text
-  old.delete("x")
-  assert [[(hit.id, hit.score) for hit in old.search(q, k=9)] for q in queries] == found
-  caplog.clear()
-  again = KnowledgeBase(tmp_path / "old")
-  assert [[(hit.id, hit.score) for hit in again.search(q, k=9)] for q in queries] == found
-  assert not caplog.text
 
 
 _IN_ENGLISH = (

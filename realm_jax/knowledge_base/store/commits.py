@@ -22,8 +22,9 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, choices, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.index import postings
 
-_FORMAT = 10
+_FORMAT = f"11.{postings.FORMAT}"  # of commits and segments, and of the terms in these
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model

@@ -348,8 +348,8 @@ class Edit:
 
 
 def due(snapshot: Snapshot) -> list[list[int]]:
-  """Returns the groups of segments to merge: several of about one size, and those with much deleted
-  or with terms of an older version.
+  """Returns the groups of segments to merge: several of about one size, or one with much
+  deleted.
 
   The groups keep the number of segments at the logarithm of that of passages, and a passage is
   copied at most that often.
@@ -358,7 +358,7 @@ def due(snapshot: Snapshot) -> list[list[int]]:
   groups = []
   for number, (segment, live) in enumerate(zip(snapshot.segments, snapshot.live, strict=True)):
     size = int(np.count_nonzero(segment.of_passages(live)))
-    if size < (1 - _MOST_DELETED) * segment.num_passages or segment.reanalyzed:
+    if size < (1 - _MOST_DELETED) * segment.num_passages:
       groups.append([number])
     else:
       of_size[max(0, math.ceil(math.log(max(size, 1) / _SMALL, _FAN)))].append(number)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.outline import Mark
@@ -43,7 +42,6 @@ class Segment:
     headings_N: int32, the place of each passage's in `headings`.
     embeddings_NxE: float32, of the passages; None without an encoder, or if there are `cells`.
     cells: The same, if there are many.
-    reanalyzed: Whether the file has terms of an older version, which were found again.
   """
 
   ids: Strings
@@ -65,7 +63,6 @@ class Segment:
   postings: Postings
   embeddings_NxE: np.ndarray | None = None
   cells: Cells | None = None
-  reanalyzed: bool = False
 
   @classmethod
   def of(
@@ -294,7 +291,6 @@ class Segment:
     metadata = _Metadata(
       languages=self.postings.languages,
       recognized=self.recognized,
-      terms=postings.FORMAT,
       values=self.fields.values,
       probes=self.cells.probes if self.cells is not None else 0,
     )
@@ -354,31 +350,17 @@ class Segment:
       array_shapes.check(arrays, {"embeddings_NxE": "f4 N E"}, **number)
     parts: dict[str, Any] = {name: a for name, a in arrays.items() if "." not in name}
     parts |= {n: Strings(arrays[f"{n}.content"], arrays[f"{n}.ends"]) for n in _OF_STRINGS}
-    languages, is_old = parse_tags(metadata.languages), metadata.terms != postings.FORMAT
-    if is_old:
-      of_texts = Postings.build((), languages=languages)
-    else:
-      of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
-      of_texts = Postings(languages=languages, **of_postings)
+    of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
     segment = cls(
       **parts,
       fields=Fields(metadata.values, *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
       recognized=metadata.recognized,
-      postings=of_texts,
-      reanalyzed=is_old,
+      postings=Postings(languages=parse_tags(metadata.languages), **of_postings),
       cells=_cells(arrays, metadata.probes) if has_cells else None,
     )
     segment._check()
-    if not is_old:
-      of_texts.check(**number)
-      return segment
-    logging.warning(
-      "%s has terms of an older version, which are found again at each opening until the "
-      "knowledge base is changed or compacted",
-      path,
-    )
-    of_texts = Postings.build(map(titled, segment._titles(), segment.texts), languages=languages)
-    return dataclasses.replace(segment, postings=of_texts)
+    segment.postings.check(**number)
+    return segment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -386,14 +368,12 @@ class _Metadata:
   """What a file has beside arrays.
 
   Attributes:
-    terms: The version of the terms.
     values: See `Fields`.
     probes: See `Cells`; 0 without.
   """
 
   languages: tuple[str, ...]
   recognized: tuple[Recognized, ...]
-  terms: int
   values: dict[str, list]
   probes: int = 0
 

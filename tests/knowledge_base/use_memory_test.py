@@ -10,6 +10,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+from realm_jax.foundations import plain_files
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import memory_file, question_similarity, use_memory
 from realm_jax.knowledge_base.learning.question_similarity import Words
@@ -390,13 +391,16 @@ def test_an_open_knowledge_base_sees_what_another_process_says(words):
 
 def test_a_file_that_goes_while_it_is_opened_has_nothing(words, monkeypatch):
   words.feedback("oaks", useful="oak")
-  found, reading = words.search("oaks"), KnowledgeBase(words.path)
+  found, opens = words.search("oaks"), plain_files.open_plain
 
-  def gone(*args):
-    raise FileNotFoundError
+  def gone(path, *args):
+    if str(path).endswith(use_memory.FILE):
+      raise FileNotFoundError
+    return opens(path, *args)
 
   with monkeypatch.context() as patched:
-    patched.setattr(memory_file.plain_files, "open_plain", gone)
+    patched.setattr(plain_files, "open_plain", gone)
+    reading = KnowledgeBase(words.path)
     assert not reading.past_questions()
   assert reading.search("oaks") == found, "it is there again"
 
@@ -479,6 +483,32 @@ def test_what_a_killed_process_did_not_erase_is_gone_and_erased_by_the_next(
   opened = KnowledgeBase(words.path)
   assert opened.past_questions() == other.past_questions() == words.past_questions()
   assert len(opened.past_questions()) == 3
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.97, 1.0, 1.1])
+def test_a_kill_in_the_middle_of_an_erasure_leaves_no_word_of_the_question(
+  words, monkeypatch, share
+):
+  words.feedback("question of the moss", useful="oak")
+  words.feedback("another one", useful=["oak", "fern"])
+  path = os.path.join(words.path, use_memory.FILE)
+  lines = [line for line in open(path, "rb").read().splitlines() if b"question of the moss" in line]
+  assert len(lines) == 2, "with its trial"
+  monkeypatch.setattr(memory_file.MemoryFile, "_erase", lambda _: None)
+  words.forget("question of the moss")
+  monkeypatch.undo()
+  content = open(path, "rb").read()
+  for part, line in enumerate(lines):
+    size = int(len(line) * min(max(share - part, 0), 1))
+    content = content.replace(line, b" " * size + line[size:])
+  open(path, "wb").write(content)
+  opened = KnowledgeBase(words.path)
+  content = open(path, "rb").read()
+  assert b"moss" not in content and b"oak" in content
+  assert [past.question for past in opened.past_questions()] == ["another one"]
+  words.feedback("another one", not_useful="moss")
+  (past,) = KnowledgeBase(words.path).past_questions()
+  assert {one.id for one in past.judged} == {"oak", "fern", "moss"}
 
 
 def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeypatch):

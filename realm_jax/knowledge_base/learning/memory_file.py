@@ -1,5 +1,6 @@
 """The past questions in the folder of a knowledge base, and their trials."""
 
+import contextlib
 import dataclasses
 import glob
 import json
@@ -33,9 +34,10 @@ class MemoryFile:
   """The past questions in a folder; safe to use from several threads.
 
   A line of JSON has a question, which counts until one with the same question follows, or a trial
-  of one, or says where lines begin that were removed, over which spaces are written. Lines are
-  appended and flushed to disk; one that a killed process left unfinished is passed over, and
-  removed before the next. Only who holds the lock of the folder may write.
+  of one, or says where lines begin that were removed, over which spaces are written, if the writer
+  was killed by who reads it next. Lines are appended and flushed to disk; one that a killed process
+  left unfinished is passed over, and removed before the next. Only who holds the lock of the folder
+  may add lines.
   """
 
   def __init__(self, directory: str):
@@ -51,7 +53,7 @@ class MemoryFile:
       self._file.close()
       self._file = None
     self._end = self._num_lines = 0
-    self._lines: dict[int, _Line] = {}  # by where they begin
+    self._lines: dict[int, _Line] = {}  # by where they begin, also those that say nothing
     self._of_question: dict[str, list[_Line]] = {}
     self._removed: list[_Line] = []  # whose content may still be there
     self._memory = Memory()
@@ -70,6 +72,8 @@ class MemoryFile:
           now = None
           self._forget()
         self._read = now
+        with contextlib.suppress(OSError):  # a change says why it cannot
+          self._erase()  # what a killed process has not
     return self._memory
 
   def _check_same(self, stat: os.stat_result) -> None:
@@ -91,6 +95,7 @@ class MemoryFile:
     trials: dict[str, Trial] = {}
     gone: set[str] = set()
     for start, line in self._new_lines():
+      self._lines[start] = _Line("", False, start, start + len(line))  # which may be half erased
       try:
         content = text_files.parse_json(line)
         for key in filter(None, map(self._remove, content.pop(_REMOVED, ()))):
@@ -123,7 +128,7 @@ class MemoryFile:
     """Takes a line as removed; returns its question if nothing else was said about that."""
     if (line := self._lines.get(start)) is None:
       return None
-    left = [one for one in self._of_question.pop(line.key) if one is not line]
+    left = [one for one in self._of_question.pop(line.key, ()) if one is not line]
     if said := any(one.is_question for one in left):
       self._of_question[line.key] = left
     for one in [line] if said else [line, *left]:
@@ -201,7 +206,6 @@ class MemoryFile:
         because a process may have been killed before it dropped what it had deleted.
     """
     memory, commit = self.newest(), snapshot.commit.file
-    self._erase()  # what a killed process has not
     if deleted is None:
       deleted = () if self._clean == commit else memory.documents
     self._clean = ""

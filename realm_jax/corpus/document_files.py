@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from realm_jax.corpus import limits
 from realm_jax.corpus.document_reader import KINDS
 from realm_jax.corpus.documents import BadRecord, Record, make_record
-from realm_jax.corpus.input_files import InputFile, stem
+from realm_jax.corpus.input_files import InputFile, stem, unreadable
 from realm_jax.corpus.outline import Mark
 from realm_jax.foundations import extras
 from realm_jax.foundations.bounded_process import BoundedProcess
@@ -44,6 +44,9 @@ def read(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
     return
   try:
     found = json.loads(_reader()(kind.encode() + b"\n" + body))
+  except TimeoutError as error:
+    yield unreadable(file.path, error)  # it may be in time on a machine with less to do
+    return
   except ChildProcessError as error:
     yield _broken(file, str(error))
     return

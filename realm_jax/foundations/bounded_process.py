@@ -37,7 +37,7 @@ class BoundedProcess:
     """Returns the answer.
 
     Raises:
-      ChildProcessError: If the call has ended the process.
+      ChildProcessError: If the call has ended the process; TimeoutError if its time did.
     """
     with self._lock:
       process = self._running()
@@ -54,7 +54,7 @@ class BoundedProcess:
       finally:
         timer.cancel()
       if answer is None:
-        raise ChildProcessError(self._end())
+        raise self._end()
       return answer
 
   def _running(self) -> subprocess.Popen:
@@ -70,7 +70,7 @@ class BoundedProcess:
       )
     return self._process
 
-  def _end(self) -> str:
+  def _end(self) -> OSError:
     """Ends the process; returns why it had ended."""
     process, self._process = self._process, None
     assert process is not None
@@ -79,8 +79,9 @@ class BoundedProcess:
     with contextlib.suppress(OSError):  # of what it has not read
       process.communicate()
     if code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", 0)):
-      return f"it takes more than {self._seconds} seconds to read"
-    return f"it ends what reads it ({signal.Signals(-code).name if code < 0 else f'exit {code}'})"
+      return TimeoutError(f"it takes more than {self._seconds} seconds to read")
+    name = signal.Signals(-code).name if code < 0 else f"exit {code}"
+    return ChildProcessError(f"it ends what reads it ({name})")
 
 
 def answer_requests(answer: Callable[[bytes], bytes], *, memory: int, seconds: int) -> None:

@@ -335,13 +335,13 @@ def test_a_process_within_bounds_is_started_anew(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
   monkeypatch.chdir(tmp_path)
   process = BoundedProcess("misbehaving", seconds=1)
-  for request, reason in [
-    (b"die", signal.SIGSEGV.name),
-    (b"spin", "more than 1 seconds"),
-    (b"grow", "exit 1"),
+  for request, error, reason in [
+    (b"die", ChildProcessError, signal.SIGSEGV.name),
+    (b"spin", TimeoutError, "more than 1 seconds"),
+    (b"grow", ChildProcessError, "exit 1"),
   ]:
     assert process(b"moss") == b"MOSS"
-    with pytest.raises(ChildProcessError, match=reason):
+    with pytest.raises(error, match=reason):
       process(request)
   assert process(b"write") == b"WRITE" and not os.path.getsize("written")
   assert process(b"0" * 10_000_000) == b"0" * 10_000_000

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from realm_jax.corpus import reading
+from realm_jax.corpus import document_files, reading
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import file_states
 
@@ -236,6 +236,29 @@ def test_what_cannot_be_read_stays_and_is_named_and_the_rest_is_synced(
   changes = base.sync(folder)
   assert {*contents(base)} == {"locked.txt", "two"}
   assert (changes.deleted, changes.kept, changes.skipped) == (4, 0, ())
+
+
+def test_what_was_not_read_in_time_is_read_again_and_what_ends_its_reader_is_not(
+  folder, tmp_path, monkeypatch, read
+):
+  errors = {"slow.rtf": TimeoutError("too slow"), "deadly.rtf": ChildProcessError("it ends it")}
+
+  def reader(request, of=document_files._reader()):
+    if error := errors.get(request.split()[-1].decode()):
+      raise error
+    return of(request)
+
+  monkeypatch.setattr(document_files, "_reader", lambda: reader)
+  for name in (*errors, "a.rtf"):
+    (folder / name).write_text("{\\rtf1 It grows.} " + name)
+  base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
+  for _ in range(2):
+    read.clear()
+    said = "\n".join(base.sync(folder).skipped)
+    assert "slow.rtf (too slow)" in said and "deadly.rtf (it ends it)" in said
+    assert read == ["slow.rtf"]
+  del errors["slow.rtf"]
+  assert base.sync(folder).added == 1 and "slow.rtf" in base
 
 
 def test_a_folder_that_is_missing_or_empty_deletes_nothing(folder, tmp_path):

@@ -9,6 +9,7 @@ pytestmark = pytest.mark.interop
 from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
+from tests.corpus.document_files_test import pdf  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 from tests.web.browsing import contrast  # noqa: E402
 from tests.web.streams_test import writing  # noqa: E402
@@ -188,6 +189,41 @@ def test_the_keyboard_is_enough(base, open_app, tmp_path):
   assert base.past_question("elms") is None
   page.get_by_role("button", name="Sign out").press("Enter")
   page.get_by_text("Sign in to change documents").wait_for()
+
+
+def drop(page, *paths, at="h1"):
+  """Drops files of this machine on a page, as a hand does."""
+  box, session = page.locator(at).first.bounding_box(), page.context.new_cdp_session(page)
+  data = {"items": [], "files": [*map(str, paths)], "dragOperationsMask": 1}
+  for kind in ("dragEnter", "dragOver", "drop"):
+    where = {"x": box["x"] + 5, "y": box["y"] + 5}
+    session.send("Input.dispatchDragEvent", {"type": kind, **where, "data": data})
+
+
+@pytest.mark.parametrize("at", ["h1", "input[type=file]"])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_files_are_dropped_on_the_page(base, open_app, tmp_path, keep, at, is_empty):
+  pytest.importorskip("pypdfium2")
+  if is_empty:
+    base = KnowledgeBase.create(tmp_path / "empty")
+  page = open_app(make_app(base, edit_token=TOKEN), viewport={"width": 1200, "height": 800})
+  (tmp_path / "elm.txt").write_text("Elm\n\nElms give shade.")
+  (tmp_path / "ash.pdf").write_bytes(pdf([(20, "Ashes"), (11, "An ash is tall.")]))
+  page.get_by_role("link", name="Documents").click()
+  page.locator(".add summary").click()
+  page.get_by_label("Edit token").fill(TOKEN)
+  page.keyboard.press("Enter")
+  page.get_by_text("Sign out").wait_for()
+  if at != "h1" and not is_empty:
+    page.get_by_text("Upload files").click()
+  drop(page, tmp_path / "elm.txt", tmp_path / "ash.pdf", at=at)
+  expect(page.get_by_role("button", name="Upload")).to_be_focused()
+  assert page.url.endswith("/documents") and "elm.txt" not in base, "which the button adds"
+  keep(page, f"knowledge-base-dropped-{is_empty}")
+  page.keyboard.press("Enter")
+  page.get_by_role("link", name="Elm", exact=True).wait_for()
+  assert base.document("ash.pdf").title == "Ashes"
+  assert [hit.page for hit in base.search("how tall is an ash", k=1)] == [1]
 
 
 def test_it_works_without_javascript(base, open_app):

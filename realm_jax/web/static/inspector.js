@@ -141,4 +141,17 @@ document.addEventListener("click", (event) => {
   document.getElementById("q").form.requestSubmit();
 });
 
+// A page that takes files takes them wherever they are dropped on it; the browser would open them.
+for (const kind of ["dragover", "drop"]) {
+  document.addEventListener(kind, (event) => {
+    const files = document.querySelector("input[type=file]");
+    if (!files || !event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    if (kind === "dragover") return;
+    files.files = event.dataTransfer.files;
+    files.closest("details")?.setAttribute("open", "");
+    files.form.querySelector("button").focus();
+  });
+}
+
 window.addEventListener("popstate", () => exchange(location.href, {}, { push: false }));

@@ -28,7 +28,7 @@ def base(tmp_path_factory):
     {"id": f"n{i:02}", "text": f"The river. {sentence(i, 8 + i % 5)}", "date": f"20{i:02}-06-01"}
     for i in range(1, 21)
   ]
-  long = " ".join(f"The river, the river. {sentence(100 + i, 20)}" for i in range(30))
+  long = " ".join(f"The river, the river. {sentence(100 + i, 20)}" for i in range(60))
   copied = f"A river is a stream. {sentence(300, 17)}"
   copies = [copied, copied.upper(), copied.replace("A river", "The river")]
   records += [{"id": "long", "text": long}]
@@ -73,6 +73,34 @@ def test_what_is_nearly_the_same_is_told_once_with_the_others(base):
   assert [hit for hit in found if hit is not copy] == others  # which have other words
 
 
+WALK = (
+  "今天北京的天气很好，我们一起去公园散步，看见了很多人和他们的孩子，"
+  "然后在湖边吃了{}饭，下午又坐车去朋友的家里喝茶，一直到很晚才回来。"
+)
+
+
+@pytest.mark.parametrize(
+  "texts",
+  [
+    [("Wing flutter", ""), ("Wing stall at speed", ""), ("Wing stall, at speed", "")],
+    [("Wing", "☃ ☃"), ("Wing", "☂ ☂"), ("Wing", "☂ ☂")],
+    [
+      ("", "昨天上海的天气不好，他们在家里看电影。"),
+      ("", WALK.format("午")),
+      ("", WALK.format("晚")),
+    ],
+  ],
+  ids=["titles", "signs", "no spaces"],
+)
+def test_also_titles_signs_and_texts_without_spaces_are_told_apart(tmp_path, texts):
+  records = [
+    {"id": id, "title": of, "text": text} for id, (of, text) in zip("abc", texts, strict=True)
+  ]
+  base = KnowledgeBase.create(tmp_path / "kb", records)
+  found = base.search("wing 天气", distinct=True)
+  assert sorted("".join(sorted((hit.id, *hit.same))) for hit in found) == ["a", "bc"]
+
+
 def test_newer_documents_come_first_the_more_the_shorter_the_half_life(base):
   plain = base.search("river", k=20, where={"date": {"exists": True}})
   slow = base.search("river", k=20, newer="date:1e9", where={"date": {"exists": True}})
@@ -108,8 +136,11 @@ def test_a_reranker_orders_the_best(base):
 
   assert len(base.search("river", k=1, rerank=Encoder())[0].text) == longest[-1]
   deep = base.search("river", k=60, rerank=rerank)
-  assert [hit.score for hit in deep] == sorted((hit.score for hit in deep), reverse=True)
-  assert len({(hit.id, hit.passage) for hit in deep}) == len(deep) == base.num_passages
+  apart = base.search("river", k=24, per_document=1, rerank=lambda question, texts: [-1.0] * 50)
+  assert len(apart) == base.num_documents
+  for hits in (deep, apart):
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+  assert len({(hit.id, hit.passage) for hit in deep}) == len(deep) == 60 < base.num_passages
 
 
 @pytest.mark.parametrize("scores", [[1.0], [[1.0]] * 50, [float("nan")] * 50, None])

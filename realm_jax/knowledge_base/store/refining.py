@@ -13,6 +13,7 @@ from realm_jax.knowledge_base.store import columns
 from realm_jax.knowledge_base.store.hits import Hit
 from realm_jax.knowledge_base.store.query import Query
 from realm_jax.knowledge_base.store.snapshot import Snapshot
+from realm_jax.text.segmentation import spaced
 
 CONSIDERED = 50  # passages that age and a reranker put in another order, if k is no larger
 _DEEPER, _DEEPEST = 4, 3200  # passages that repetitions are left out of
@@ -68,13 +69,14 @@ def refined(
   hits, *_ = ranking = rank(depth)
   if not (reorders or selects or query.around):
     return hits, ranking
-  first = hits[: max(query.k, CONSIDERED)]
+  first, raise_by = hits[: max(query.k, CONSIDERED)], 0.0
   if newer is not None:
     first = _newer_first(first, *newer)
-  if query.rerank is not None:
-    first = _reranked(query.question, first, query.rerank)
+  if query.rerank is not None and first:
+    best, raise_by = _reranked(query.question, first[:CONSIDERED], query.rerank)
+    first = [*best, *_raised(first[CONSIDERED:], raise_by)]
   while True:
-    ordered = [*first, *hits[len(first) :]]
+    ordered = [*first, *_raised(hits[len(first) :], raise_by)]
     kept = _selected(ordered, query.k, per_document=query.per_document, distinct=query.distinct)
     if not selects or len(kept) >= query.k or len(hits) < depth or depth >= _DEEPEST:
       break
@@ -99,12 +101,9 @@ def _newer_first(hits: Sequence[Hit], field: str, half_life: float) -> list[Hit]
   return [hit for _, hit in sorted(aged, key=lambda one: (-one[1].score, one[0]))]
 
 
-def _reranked(question: str, hits: Sequence[Hit], rerank: Any) -> list[Hit]:
-  """Returns the first passages by another score, then the others as they were."""
-  first, others = hits[:CONSIDERED], hits[CONSIDERED:]
-  if not first:
-    return [*hits]
-  texts = [f"{hit.title}\n{hit.text}".strip() for hit in first]
+def _reranked(question: str, hits: Sequence[Hit], rerank: Any) -> tuple[list[Hit], float]:
+  """Returns passages by another score, and by how much to raise the scores of those below them."""
+  texts = [f"{hit.title}\n{hit.text}".strip() for hit in hits]
   if hasattr(rerank, "predict"):
     scores = rerank.predict([(question, text) for text in texts], show_progress_bar=False)
   else:
@@ -115,13 +114,14 @@ def _reranked(question: str, hits: Sequence[Hit], rerank: Any) -> list[Hit]:
       f"rerank returned scores {list(scores.shape)} for {len(texts)} texts; it returns a finite "
       "number for each"
     )
-  # They go on below the new scores, so that scores fall from the first passage to the last.
-  low = float(scores.min()) - max((hit.score for hit in others), default=0.0)
   again = [
-    dataclasses.replace(hit, score=score) for hit, score in zip(first, scores.tolist(), strict=True)
+    dataclasses.replace(hit, score=score) for hit, score in zip(hits, scores.tolist(), strict=True)
   ]
-  ordered = sorted(again, key=lambda hit: -hit.score)
-  return ordered + [dataclasses.replace(hit, score=hit.score + low) for hit in others]
+  return sorted(again, key=lambda hit: -hit.score), float(scores.min()) - hits[-1].score
+
+
+def _raised(hits: Sequence[Hit], by: float) -> Sequence[Hit]:
+  return [dataclasses.replace(hit, score=hit.score + by) for hit in hits] if by else hits
 
 
 def _selected(
@@ -143,9 +143,9 @@ def _selected(
 
 
 def _place_of_same(hit: Hit, kept: Sequence[Hit]) -> int | None:
-  shingles = _shingles(hit.text)
+  shingles = _shingles(hit.text or hit.title)
   for place, other in enumerate(kept):
-    others = _shingles(other.text)
+    others = _shingles(other.text or other.title)
     if len(shingles & others) >= _ALIKE * len(shingles | others):
       return place
   return None
@@ -153,8 +153,8 @@ def _place_of_same(hit: Hit, kept: Sequence[Hit]) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:
-  """Returns the words of a text, three in a row, without case and punctuation."""
-  words = re.findall(r"\w+", text.casefold())
+  """Returns the words of a text, three in a row, without case and punctuation, or signs alone."""
+  words = re.findall(r"\w+", spaced(text.casefold())) or [text]
   count = max(1, len(words) - _SHINGLE + 1)
   return frozenset(tuple(words[i : i + _SHINGLE]) for i in range(count))
 

@@ -10,8 +10,10 @@ from realm_jax import main
 from realm_jax.command_line import flags
 from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.store import refining
 from realm_jax.knowledge_base.store.hits import Hits
 from realm_jax.knowledge_base.store.query import Query
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("aro", "elin", "ino", "oru", "umea")]
 
@@ -62,6 +64,17 @@ def test_a_document_has_no_more_hits_than_asked_and_the_others_move_up(base, mos
   assert list(found) == expected[:10]
   every_document = base.search("river", k=1000, per_document=1)
   assert len(every_document) == len({*ids(every)}) == base.num_documents
+
+
+def test_a_passage_that_only_a_deeper_ranking_finds_makes_no_other_one_twice(base):
+  """As of many passages, where a deeper ranking reads more embeddings."""
+  every = base.search("river", k=1000)
+  found, _ = refining.refined(
+    Snapshot.__new__(Snapshot),
+    Query("river", k=60, per_document=55),
+    rank=lambda depth: (every[:depth] if depth > 60 else every[1 : depth + 1],),
+  )
+  assert len({(hit.id, hit.passage) for hit in found}) == len(found) == 60
 
 
 def test_what_is_nearly_the_same_is_told_once_with_the_others(base):

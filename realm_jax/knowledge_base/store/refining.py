@@ -75,8 +75,10 @@ def refined(
   if query.rerank is not None and first:
     best, raise_by = _reranked(query.question, first[:CONSIDERED], query.rerank)
     first = [*best, *_raised(first[CONSIDERED:], raise_by)]
+  seen = {(hit.id, hit.passage) for hit in first}  # a deeper ranking may have others before them
   while True:
-    ordered = [*first, *_raised(hits[len(first) :], raise_by)]
+    others = [hit for hit in hits if (hit.id, hit.passage) not in seen]
+    ordered = [*first, *_raised(others, raise_by)]
     kept = _selected(ordered, query.k, per_document=query.per_document, distinct=query.distinct)
     if not selects or len(kept) >= query.k or len(hits) < depth or depth >= _DEEPEST:
       break

@@ -78,14 +78,16 @@ class Scored(Snapshot):
 
   def best(self, question, k, *, matching=None, by=None, exact=False, question_E=None, also=()):
     found = self._all_of(question, by)
-    missing = np.setdiff1d(np.array(also, np.intp), found.rows)  # those that share no word
+    missing = np.setdiff1d(np.array([*also], np.intp), found.rows)  # those that share no word
     more = (missing, *(np.zeros(len(missing), np.float32) for _ in found[1:]))
     found = type(found)(*map(np.append, found, more))
     if matching is not None:
       kept = matching(found.rows)
       found = type(found)(*(each[kept] for each in found))
+    is_other = np.isin(found.rows, [*also])
+    k += np.count_nonzero(is_other)
     if k < len(found.rows):
-      kept = (found.scores >= kth_best(found.scores, k)) | np.isin(found.rows, also)
+      kept = (found.scores >= kth_best(found.scores, k)) | is_other
       found = type(found)(*(each[kept] for each in found))
     return found
 

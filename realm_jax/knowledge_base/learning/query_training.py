@@ -118,7 +118,8 @@ def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) 
     if time.monotonic() - started > seconds / 2:
       break
     question_E = snapshot.embed(question.text)
-    rows, *_ = snapshot.best(question.text, _CANDIDATES, by="encoder", question_E=question_E)
+    compared_E = snapshot.adapted(question_E)
+    rows, *_ = snapshot.best(question.text, _CANDIDATES, by="encoder", question_E=compared_E)
     answers = [
       occurs(snapshot.hit(row).text, question.answers, regex=question.regex)
       for row in rows.tolist()

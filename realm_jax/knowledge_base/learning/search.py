@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.knowledge_base.learning import use_memory
+from realm_jax.knowledge_base.learning import refining, use_memory
 from realm_jax.knowledge_base.learning.answerability import DEPTH, Answerability, ranking_of
 from realm_jax.knowledge_base.learning.use_memory import Memory
-from realm_jax.knowledge_base.store import refining
 from realm_jax.knowledge_base.store.columns import Where
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
 from realm_jax.knowledge_base.store.hits import Earned, Hit, Hits
@@ -99,29 +98,32 @@ def ranked(
   if not snapshot.segments:
     return [], Earned()
   by = (by or snapshot.commit.settings.ranking) if snapshot.embed else "words"
+  compared_E = None
   if snapshot.embed is None or by == "words":
     question_E = None
-  elif question_E is None:
-    question_E = snapshot.embed(question)
+  else:
+    question_E = snapshot.embed(question) if question_E is None else question_E
+    compared_E = snapshot.adapted(question_E)
   lifts, earned, recall = {}, Earned(), None
   if memory:
     recall = memory.recall(question, snapshot, question_E=question_E, leave_out=leave_out)
     lifts = recall.lifts(snapshot, strength=1.0)
-  found = snapshot.scored(
+  found = snapshot.best(
     question,
     k,
     matching=snapshot.matching(where or {}),
     by=by,
     exact=exact,
-    question_E=question_E,
-    also=lifts or None,
+    question_E=compared_E,
+    also=lifts,
   )
   rows, best = found.rows, found.scores
   if recall and lifts:
-    earned = recall.earned(found.spread, by=by)
+    spread = snapshot.spread(found, by=by, question_E=compared_E)
+    earned = recall.earned(spread, by=by)
     lifts = recall.lifts(snapshot, strength=earned.strength)
     share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in rows.tolist()])
-    best = use_memory.moved(found, share_R, by=by)
+    best = use_memory.moved(found, spread * share_R, by=by)
   places = []
   columns = rows.tolist(), best.tolist(), found.scores.tolist(), found.of_words.tolist()
   for row, score, *shares in zip(*columns, strict=True):
@@ -162,9 +164,10 @@ def with_features(
     question_E=question_E,
   )
   features, best = _shape([hit.score for hit in hits]), []
+  compared_E = None if question_E is None else snapshot.adapted(question_E)
   for by in ("words",) if question_E is None else ("words", "encoder"):
     rows, scores, _ = snapshot.best(
-      question, DEPTH, matching=snapshot.matching(where or {}), by=by, question_E=question_E
+      question, DEPTH, matching=snapshot.matching(where or {}), by=by, question_E=compared_E
     )
     order = np.argsort(-scores, kind="stable")[:DEPTH]
     features += _shape(scores[order].tolist())

@@ -35,8 +35,9 @@ def test(
   for vector_E, rankings in ways if useful else ():
     recall = memory.recall(past.question, snapshot, question_E=vector_E, leave_out=True)
     lifts = recall.lifts(snapshot, strength=1.0)
+    compared_E = None if vector_E is None else snapshot.adapted(vector_E)
     for by in rankings:
-      gains[by] = _gains(past.question, right, snapshot, lifts, by=by, question_E=vector_E)
+      gains[by] = _gains(past.question, right, snapshot, lifts, by=by, question_E=compared_E)
   number = len(memory) + (memory.get(past.key) is None)
   return Trial(gains=gains, num_questions=number, num_passages=snapshot.num_passages)
 
@@ -50,7 +51,8 @@ def _gains(
   by: Ranking,
   question_E: np.ndarray | None,
 ) -> tuple[float, ...]:
-  found = snapshot.scored(question, _PASSAGES, by=by, question_E=question_E, also=lifts)
+  found = snapshot.best(question, _PASSAGES, by=by, question_E=question_E, also=lifts)
+  spread = snapshot.spread(found, by=by, question_E=question_E)
   # In the order of ids, as searches rank passages of the same score.
   places = [snapshot.place(row) for row in found.rows.tolist()]
   ids = [(snapshot.id(place), number) for place, number in places]
@@ -59,10 +61,10 @@ def _gains(
   share_R = np.array([lifts[row].share if row in lifts else 0.0 for row in found.rows.tolist()])
   documents_R = [places[i][0] for i in order]
   values = [
-    _ndcg(use_memory.moved(found, strength * share_R, by=by), documents_R, right)
+    _ndcg(use_memory.moved(found, spread * (strength * share_R), by=by), documents_R, right)
     for strength in ((0, *STRENGTHS) if lifts else (0,) * (len(STRENGTHS) + 1))
   ]
-  return *(round(one - values[0], 4) for one in values[1:]), float(f"{found.spread:.4g}")
+  return *(round(one - values[0], 4) for one in values[1:]), float(f"{spread:.4g}")
 
 
 def _ndcg(scores_R: np.ndarray, documents_R: list, right: set) -> float:

@@ -36,7 +36,7 @@ from realm_jax.knowledge_base.learning.question_similarity import (
 )
 from realm_jax.knowledge_base.store.commits import Ranking
 from realm_jax.knowledge_base.store.hits import Earned
-from realm_jax.knowledge_base.store.snapshot import Scored, Snapshot
+from realm_jax.knowledge_base.store.snapshot import Ranked, Snapshot
 
 FILE = "memory.jsonl"
 STRENGTH = 0.8  # of the same question
@@ -334,13 +334,13 @@ class Recall:
     return moved
 
 
-def moved(found: Scored, share_R: np.ndarray, *, by: Ranking) -> np.ndarray:
-  """Returns the scores of passages that are moved by shares of the spread.
+def moved(found: Ranked, distance_R: np.ndarray, *, by: Ranking) -> np.ndarray:
+  """Returns the scores of passages that are moved.
 
   By words, a passage that shares none with the question is found only if it is lifted; the score of
   another is -inf.
   """
-  scores_R = (found.scores + found.spread * share_R).astype(found.scores.dtype)
+  scores_R = (found.scores + distance_R).astype(found.scores.dtype)
   if by == "words":
     scores_R[(found.scores <= 0) & (scores_R <= 0)] = -np.inf
   return scores_R

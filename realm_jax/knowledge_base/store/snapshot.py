@@ -44,15 +44,6 @@ class Ranked(NamedTuple):
   of_words: np.ndarray
 
 
-class Scored(NamedTuple):
-  """The same, and the distance of the best score from the mean."""
-
-  rows: np.ndarray
-  scores: np.ndarray
-  of_words: np.ndarray
-  spread: float
-
-
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
   """The segments of a commit, opened; safe to use from several threads.
@@ -246,42 +237,6 @@ class Snapshot:
     """Rows of judged passages that were looked for, and -1 for those that are not there."""
     return {}
 
-  def scored(
-    self,
-    question: str,
-    k: int,
-    *,
-    matching: Matching | None = None,
-    by: Ranking,
-    exact: bool = False,
-    question_E: np.ndarray | None = None,
-    also: Collection[int] | None = None,
-  ) -> "Scored":
-    """Returns the best passages, at least k other than some rows, and these.
-
-    Args:
-      also: The rows; None has none of them, and no need of the spread.
-    """
-    if also is None:
-      found = self.best(question, k, matching=matching, by=by, exact=exact, question_E=question_E)
-      return Scored(*found, spread=1.0)
-    moved = np.array(sorted(also), np.intp)
-    if matching is not None:
-      moved = moved[matching(moved)]
-    found = self.best(
-      question,
-      k + len(moved),
-      matching=matching,
-      by=by,
-      exact=exact,
-      question_E=question_E,
-      also=moved,
-    )
-    mean = 0.0
-    if by == "encoder" and question_E is not None:
-      mean = float(self._mean_E @ self.adapted(question_E))
-    return Scored(*found, spread=float(found.scores.max(initial=mean)) - mean or 1.0)
-
   def check_values(self) -> None:
     """Checks what is not when segments are opened, because there is too much of it.
 
@@ -296,10 +251,27 @@ class Snapshot:
           f"segment {entry.name} is damaged: {error}; restore the folder from a backup"
         ) from error
 
-  def best(self, question: str, k: int, **conditions: Any) -> Ranked:
-    """Returns the best k passages and those that score as the k-th."""
+  def best(
+    self,
+    question: str,
+    k: int,
+    *,
+    matching: Matching | None = None,
+    also: Collection[int] = (),
+    **ranking: Any,
+  ) -> Ranked:
+    """Returns the best passages, at least k other than some rows, those that score as the last, and
+    these rows.
+
+    Args:
+      also: The rows, of live passages.
+      ranking: See `_best`.
+    """
+    others = np.array(sorted(also), np.intp)
+    if matching is not None and len(others):
+      others = others[matching(others)]
     try:
-      return self._best(question, k, **conditions)
+      return self._best(question, k + len(others), matching, others, **ranking)
     except (IndexError, FloatingPointError):
       self.check_values()
       raise
@@ -308,18 +280,18 @@ class Snapshot:
     self,
     question: str,
     k: int,
+    matching: Matching | None,
+    also: np.ndarray,
     *,
-    matching: Matching | None = None,
     by: Ranking | None = None,
     exact: bool = False,
     question_E: np.ndarray | None = None,
-    also: np.ndarray = np.zeros(0, np.intp),
   ) -> Ranked:
     """See `best`.
 
     Args:
       by: What to rank by; None takes that of the settings. Without an encoder there are only words.
-      also: Other rows, ascending, that are live and match.
+      question_E: What embeddings are compared with, see `adapted`; None embeds the question.
     """
     if not self.segments:
       return Ranked(np.zeros(0, np.intp), np.zeros(0, np.float32), np.zeros(0, np.float32))
@@ -327,7 +299,7 @@ class Snapshot:
     if self.embed is None or by == "words":
       rows, scores = self._bm25.best(question, k, matching=matching, also=also)
       return Ranked(rows, scores, scores)
-    question_E = self.adapted(self.embed(question) if question_E is None else question_E)
+    question_E = self.adapted(self.embed(question)) if question_E is None else question_E
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
     of_words = fusion.Spread.of(words_N[matched])  # the others have 0
@@ -367,6 +339,13 @@ class Snapshot:
     if len(also):
       best = np.union1d(best, np.flatnonzero(np.isin(rows, also)))
     return Ranked(rows[best], scores[best], of_both[best])
+
+  def spread(self, found: Ranked, *, by: Ranking, question_E: np.ndarray | None) -> float:
+    """Returns the distance of the best score from the mean; 1 if there is none."""
+    mean = 0.0
+    if by == "encoder" and question_E is not None:
+      mean = float(self._mean_E @ question_E)
+    return float(found.scores.max(initial=mean)) - mean or 1.0
 
   @functools.cached_property
   def _moments(self) -> list[Moments | None]:

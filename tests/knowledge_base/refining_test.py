@@ -1,6 +1,7 @@
 """What a search does with the passages that it has found."""
 
 import dataclasses
+import datetime
 import inspect
 
 import numpy as np
@@ -33,7 +34,7 @@ def base(tmp_path_factory):
   long = " ".join(f"The river, the river. {sentence(100 + i, 20)}" for i in range(60))
   copied = f"A river is a stream. {sentence(300, 17)}"
   copies = [copied, copied.upper(), copied.replace("A river", "The river")]
-  records += [{"id": "long", "text": long}]
+  records += [{"id": "long", "text": long, "place": "Rome"}]
   records += [{"id": f"copy{i}", "text": text} for i, text in enumerate(copies)]
   made = KnowledgeBase.create(
     tmp_path_factory.mktemp("refining") / "kb", records, passage_words=25, language="en"
@@ -131,6 +132,21 @@ def test_newer_documents_come_first_the_more_the_shorter_the_half_life(base):
   assert aged["n19"] - low == pytest.approx((by_id["n19"] - low) / 2, rel=0.01)
 
 
+def test_the_newest_time_of_a_list_counts_and_one_to_come_makes_no_other_old(tmp_path):
+  texts = ["A moss, a moss.", "A moss is a plant.", "A moss is no tree, but a plant of the shade."]
+  today = f"{datetime.date.today()}"
+  for number, times in enumerate([("2001-01-01", today), (["2001-01-01", today], "2002-01-01")]):
+    for last in ("2000-01-01", "9999-01-01"):
+      records = [
+        {"id": id, "text": text, "time": time}
+        for id, text, time in zip("abc", texts, [*times, last], strict=True)
+      ]
+      base = KnowledgeBase.create(tmp_path / f"{number}{last}", records, language="en")
+      plain, found = base.search("moss"), base.search("moss", newer="time:9")
+      (newest,) = [hit.id for hit in found if today in hit.fields["time"]]
+      assert ids(plain) == [*"abc"] and ids(found)[0] == newest
+
+
 def test_a_reranker_orders_the_best(base):
   asked = []
 
@@ -170,6 +186,7 @@ def test_scores_that_are_none_are_refused(base, scores):
     ({"newer": ":5"}, "give FIELD:HALF_LIFE"),
     ({"newer": "date:nan"}, "give FIELD:HALF_LIFE"),
     ({"newer": "nothing:5"}, "no document has"),
+    ({"newer": "place:5"}, "no place is a number or a time .* one is 'Rome'"),
     ({"per_document": 0}, "per_document"),
     ({"around": -1}, "around"),
   ],

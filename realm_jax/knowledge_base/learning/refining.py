@@ -48,6 +48,16 @@ class Newer(NamedTuple):
       raise ValueError(f"newer={text!r:.60}; give FIELD:HALF_LIFE, such as date:30 for 30 days")
     return cls(field, half_life)
 
+  def check(self, snapshot: Snapshot) -> None:
+    """Raises ValueError unless the field has a time or a number in some document."""
+    snapshot.matching({self.field: {"exists": True}})  # raises
+    values = (value for of in snapshot.segments for value in of.fields.values.get(self.field, ()))
+    if not any(columns.magnitude(value) is not None for value in values):
+      raise ValueError(
+        f"newer: no {self.field} is a number or a time such as 2026-06-01 or 2026-06-01T12:00; one "
+        f"is {snapshot.fields[self.field]!r:.60}"
+      )
+
 
 def refined(
   snapshot: Snapshot,
@@ -62,7 +72,7 @@ def refined(
   """
   newer = None if query.newer is None else Newer.of(query.newer)
   if newer is not None:
-    snapshot.matching({newer.field: {"exists": True}})  # may be wrong
+    newer.check(snapshot)
   reorders = newer is not None or query.rerank is not None
   selects = query.per_document is not None or query.distinct
   depth = max(query.k, CONSIDERED) if reorders or selects else query.k

@@ -6,6 +6,7 @@ import functools
 import json
 import operator
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -287,11 +288,16 @@ def _is_one_of(name: str, condition: Any) -> Callable[[Any], bool]:
 
 
 def magnitude(value: Any) -> float | None:
-  """Returns a number, or the days of a time since 1970; None if it is neither."""
+  """Returns a number, or the days of a time since 1970, the largest of a list; None for others.
+
+  A time to come is now, so that one wrong date does not make all others old.
+  """
+  if isinstance(value, list):
+    return max((m for m in map(magnitude, value) if m is not None), default=None)
   of = _Comparable.of(value)
   if of.kind == "time":
     moment, fraction = of.value
-    return (moment.timestamp() + float(f"0.{fraction or 0}")) / 86_400
+    return min(moment.timestamp() + float(f"0.{fraction or 0}"), time.time()) / 86_400
   return float(of.value) if of.kind == "number" else None
 
 

@@ -40,8 +40,8 @@ class Query(choices.Checked):
       documents in `Hit.same`.
     newer: FIELD:HALF_LIFE, such as date:30, by which newer documents come first: the lead of a
       passage over the last of the best 50 halves with each half-life that it is older than the
-      newest of them. A field of times counts days, one of numbers its own units. What lacks the
-      field is as old as the oldest.
+      newest of them. A field of times counts days, and a time to come is now; one of numbers counts
+      its own units. What lacks the field is as old as the oldest.
     around: Passages of the document before and after each one, which `Hit.around` has.
     after: The question before, which this one may follow up: its rarest word is searched as well. A
       `ChatServer` that answers first rewrites the question so that it stands alone.

@@ -133,6 +133,29 @@ def test_what_breaks_off_is_no_answer(base):
       assert "broke off" in error["detail"]
 
 
+@pytest.mark.parametrize(
+  "event",
+  [
+    '{"usage": {"total_tokens": 9}}',
+    '{"choices": null}',
+    '{"choices": [{"index": 0, "finish_reason": null, "content_filter_results": {}}]}',
+    '{"choices": [{"index": 0, "finish_reason": null, "delta": null}], "error": null}',
+  ],
+)
+def test_an_event_without_a_part_of_the_answer_is_none(event):
+  stream = generation._Stream()
+  part, end = ('{"choices": [{"delta": {"content": "Moss [1]."}}]}', "[DONE]")
+  for data in (event, part, event, end):
+    stream.take(f"data: {data}\n\n".encode())
+  assert (stream.text, stream.ended) == ("Moss [1].", True)
+
+
+@pytest.mark.parametrize("key", ["error", "message", "detail"])
+def test_an_event_that_refuses_is_told(key):
+  with pytest.raises(ValueError, match="out of memory"):
+    generation._Stream().take(f'data: {{"{key}": "out of memory"}}\n'.encode())
+
+
 def test_before_the_first_event_errors_have_their_status(base):
   app = make_app(base, generate=ChatServer("http://127.0.0.1:1/v1", "m"))
   with served(app) as address, asked(address, "/api/answer") as response:

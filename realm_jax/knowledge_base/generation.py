@@ -51,6 +51,7 @@ _LONGEST_QUESTION = 1000  # characters
 _MOST_CITED = 1000  # numbers of a reply that are looked at
 _EVENTS = 16  # times the bytes of an answer: an event of a few letters has hundreds
 _TICK = 0.2  # seconds
+_REFUSING = ("error", "message", "detail")  # in an event without a part of the answer
 _NO_STREAM = (400, 404, 405, 415, 422, 501)  # as of servers that know no such parameter
 
 
@@ -216,10 +217,13 @@ class _Stream:
 
   def _take_event(self, data: str) -> None:
     try:
-      choices = json.loads(data)["choices"]
-      for choice in choices[:1]:  # none beside figures of use
-        self.text += _joined(choice["delta"].get("content"))
-        self._refusal += choice["delta"].get("refusal") or ""
+      event = json.loads(data)
+      if any(map(event.get, _REFUSING)):
+        raise ValueError
+      for choice in (event.get("choices") or ())[:1]:  # none beside figures of use
+        delta = choice.get("delta") or {}  # none beside what a filter has found
+        self.text += _joined(delta.get("content"))
+        self._refusal += delta.get("refusal") or ""
         self._finish = choice.get("finish_reason") or self._finish
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
       raise ValueError(data) from None

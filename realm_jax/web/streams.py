@@ -15,6 +15,7 @@ from realm_jax.web.application import REFUSED, Refusal, Turns
 
 KIND = "text/event-stream"
 _LOOK = 0.2  # seconds
+_SILENT = 15.0  # seconds; proxies end a connection after 30 or 60 without a byte
 # Is told what is written so far.
 Told = Callable[[str], None]
 
@@ -38,7 +39,8 @@ async def respond(
 ) -> Response:
   """Responds with events `text`, each with more of it, and one of the whole that is returned.
 
-  The response begins with the first event; what is raised before is refused as without events, and
+  The response begins with the first event, or after a while without one, and has comments while
+  there are none, because of proxies; what is raised before is refused as without events, and
   afterwards told by an event `error`.
 
   Args:
@@ -72,7 +74,11 @@ async def respond(
     shown = ""
     try:
       while not writing.done():
-        await news.wait()
+        try:
+          await asyncio.wait_for(news.wait(), _SILENT)
+        except TimeoutError:
+          yield ": wait\n\n"
+          continue
         news.clear()
         if (text := written[0]) != shown:
           grows = text.startswith(shown)
@@ -82,8 +88,9 @@ async def respond(
     finally:
       left.set()
 
+  begun = loop.time()
   try:
-    while not news.is_set():
+    while not news.is_set() and loop.time() < begun + _SILENT:
       with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(news.wait(), _LOOK)
       if await request.is_disconnected():

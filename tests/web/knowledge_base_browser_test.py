@@ -8,6 +8,7 @@ pytestmark = pytest.mark.interop
 
 from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.web import streams  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
 from tests.corpus.document_files_test import pdf  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
@@ -63,7 +64,8 @@ def test_the_answer_is_seen_at_once_and_has_the_focus(base, open_app, tmp_path, 
   keep(page, "knowledge-base-answer")
 
 
-def test_an_answer_is_shown_while_it_is_written(base, open_app):
+def test_an_answer_is_shown_while_it_is_written(base, open_app, monkeypatch):
+  monkeypatch.setattr(streams, "_SILENT", 0.3)  # so that there are comments between the events
   with writing(["Ferns ", "<b> ", "grow", " [1]."], pause=1.0) as (url, _):
     page = open_app(make_app(base, generate=ChatServer(url, "m")), **PHONE)
     page.get_by_role("link", name="Answer").click()

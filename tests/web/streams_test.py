@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 from realm_jax.knowledge_base import generation
 from realm_jax.knowledge_base.generation import ChatServer, GeneratorError
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.web import streams
 from realm_jax.web.knowledge_base import make_app
 from realm_jax.web.listening import LimitSettings
 from tests.web.browsing import served
@@ -160,6 +161,21 @@ def test_before_the_first_event_errors_have_their_status(base):
   app = make_app(base, generate=ChatServer("http://127.0.0.1:1/v1", "m"))
   with served(app) as address, asked(address, "/api/answer") as response:
     assert response.status == 502 and "refused" in json.load(response)["detail"]
+
+
+def test_while_nothing_is_written_there_are_comments(base, monkeypatch):
+  """Without them, a proxy takes the connection for a dead one."""
+  monkeypatch.setattr(streams, "_SILENT", 0.3)
+  parts = ["<think>Hm.", "</think>Moss ", "grows [1]."]
+  with (
+    writing(parts, pause=1.0) as (url, _),
+    served(make_app(base, generate=ChatServer(url, "m"))) as address,
+    asked(address, "/api/answer") as response,
+  ):
+    lines = response.read().decode().splitlines()
+  events = [line for line in lines if line.startswith(("event", ":"))]
+  assert events[0] == ": wait" and events[-1] == "event: answer"
+  assert ": wait" in events[events.index("event: text") :]
 
 
 @pytest.mark.parametrize("refuses", [False, True])

@@ -11,7 +11,7 @@ from realm_jax import main
 from realm_jax.command_line import flags
 from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.store import refining
+from realm_jax.knowledge_base.learning import refining
 from realm_jax.knowledge_base.store.hits import Hits
 from realm_jax.knowledge_base.store.query import Query
 from realm_jax.knowledge_base.store.snapshot import Snapshot

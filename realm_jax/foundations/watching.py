@@ -1,13 +1,14 @@
 """Waits until files change."""
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
 
 import watchfiles
+from absl import logging
 
 _SECONDS = 1.0  # between looks whether a folder was replaced
+_SHARE = 20  # of the time that looking for changes takes at most, where the system tells none
 _QUIET, _LONGEST = 500, 10_000  # ms without a change, after which those before are one; at most
 
 
@@ -15,16 +16,17 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
   """Yields True as soon as changes are seen, and after some; now and then False.
 
   Changes that follow each other closely are one, as when a program empties a file and writes it
-  anew. A folder that is replaced is followed.
+  anew. A folder that is replaced is followed. Where the system tells no changes, because one of the
+  folders is closed or there are too many, it yields True now and then.
 
   Args:
     paths: Folders, with all that is below them, and files.
     outside: A folder whose changes are none.
   """
-  outside = os.path.realpath(outside)
+  outside, refusal = os.path.realpath(outside), ""
   while True:
-    before = _identities(paths)
-    with contextlib.suppress(FileNotFoundError):  # it is gone since then
+    before, is_refused = _identities(paths), False
+    try:
       is_new = True  # what changed before is seen by who looks now
       for changed in watchfiles.watch(
         *paths,
@@ -38,7 +40,16 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
         is_new = False
         if _identities(paths) != before:
           break
+    except FileNotFoundError:  # it is gone since then
+      pass
+    except (OSError, RuntimeError) as error:
+      if refusal != (refusal := str(error)):
+        logging.warning("the system tells no changes, which are looked for instead: %s", error)
+      is_refused = True
+    begun = time.monotonic()
     yield True
+    if is_refused:
+      time.sleep(max(_SECONDS, (_SHARE - 1) * (time.monotonic() - begun)))
     while None in _identities(paths):
       time.sleep(_SECONDS)
       yield False

@@ -12,7 +12,10 @@ import pytest
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
-pytest.importorskip("watchfiles")
+watchfiles = pytest.importorskip("watchfiles")
+
+from realm_jax.foundations import watching  # noqa: E402
+
 SECONDS = 40  # at most, until a change is seen
 
 
@@ -91,3 +94,17 @@ def test_it_waits_for_another_writer(docs):
       wait_for("waiting: ")
     wait_for("1 added")
   assert ids(docs) == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "closed"), RuntimeError("too many files")])
+def test_what_the_system_does_not_tell_is_looked_for(docs, monkeypatch, error, caplog):
+  def refuse(*paths, **settings):
+    raise error
+
+  monkeypatch.setattr(watching, "_SECONDS", 0.1)
+  seen = watching.changes([str(docs)], outside=str(docs.parent / "kb"))
+  with monkeypatch.context() as patch:
+    patch.setattr(watchfiles, "watch", refuse)
+    assert [next(seen) for _ in range(3)] == [True] * 3
+  assert caplog.text.count(str(error)) == 1
+  assert [next(seen), next(seen)] == [True, False]  # once it tells them again

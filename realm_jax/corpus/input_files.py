@@ -228,7 +228,7 @@ def _below(directories: Sequence[str], root: str, bad: BadRecords) -> Iterator[s
       bad.unreadable.append(path)
       continue
     for entry in entries:
-      if entry.name.startswith("."):
+      if entry.name.startswith((".", "~$")):  # Office has the second beside what is open
         continue
       if entry.is_symlink():
         links.append(entry.path)

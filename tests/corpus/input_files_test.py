@@ -52,6 +52,7 @@ def test_links_to_hidden_files_of_a_folder_are_followed_and_those_out_of_it_are_
   (texts / "more").symlink_to(elsewhere)
   (texts / "zero.txt").symlink_to("/dev/zero")
   os.mkfifo(texts / "pipe.txt")
+  (texts / "~$c.txt").write_text("as Office writes beside a document that is open")
   for pattern in ("", "*", "**"):
     found, said = below(texts, pattern)
     assert found == ["a.txt", "c.txt"]

@@ -32,7 +32,7 @@ async function streamed(response) {
     if (done) throw new Error("the connection was closed");
     const events = (rest + value).split("\n\n");
     rest = events.pop();
-    for (const event of events) {
+    for (const event of events.filter((one) => !one.startsWith(":"))) {  // those are comments
       const [name, text] = event.split("\n").map((line) => line.replace(/^\w+: /, ""));
       const data = JSON.parse(text);
       if (name === "page") return data;

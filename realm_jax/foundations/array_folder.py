@@ -36,6 +36,7 @@ _NAME = re.compile(r"\w+([./]\w+)*", re.ASCII)
 _SIZES = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}  # of items
 _SIZES |= {f"{kind}{8 * size}": size for kind in ("int", "uint") for size in (1, 2, 4, 8)}
 _ALIGNMENT = 64
+_AT_ONCE = 16  # arrays that are read
 _ITS_DIGEST = ',\n "sha256": '
 
 
@@ -69,8 +70,9 @@ class FolderKind(Kind, DirectoryKind):
   def is_at(self, path: str | os.PathLike) -> bool:
     """Returns whether a folder of this kind is there, which may be damaged."""
     file = object_store.absolute(path) / FOLDER_FILE
+    is_file = file.is_file() if object_store.is_remote(path) else os.path.isfile(file)  # no pipe
     start = f'{{\n "kind": {json.dumps(self.kind)},\n'.encode()
-    return file.is_file() and file.read_bytes().startswith(start)
+    return is_file and file.read_bytes().startswith(start)
 
 
 class ArrayRecord(NamedTuple):
@@ -184,14 +186,14 @@ def write_arrays(directory: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(directory: str, records: Mapping[str, ArrayRecord]) -> dict[str, np.ndarray]:
-  """Reads arrays at the same time, local or from a bucket, and compares each with its record.
+  """Reads several arrays at a time, local or from a bucket, and compares each with its record.
 
   No memory is allocated unless a file has the size that is recorded.
 
   Raises:
     FileNotFoundError, ValueError: If one is missing or differs.
   """
-  with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(records))) as pool:
+  with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
     arrays = pool.map(functools.partial(_read_array, directory), records, records.values())
     return dict(zip(records, arrays, strict=True))
 

@@ -71,6 +71,8 @@ class FileKind:
       raise refusal(path, f"is a directory, not {self.name}")
     if not file.exists():
       return
+    if not object_store.is_remote(path) and not os.path.isfile(file):
+      raise refusal(path, f"is a pipe or a device, not {self.name}")
     with file.open("rb") as opened:
       start = opened.read(_START).decode(errors="replace")
     if start and not re.match(self.start, start):

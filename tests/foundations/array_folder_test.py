@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -39,6 +41,26 @@ def test_arrays_are_mapped_or_read_as_they_were(tmp_path):
   assert_equal(mapped, ARRAYS)
   assert not mapped["embeddings"].flags.writeable
   assert_equal(array_folder.read_arrays(os.fspath(tmp_path), folder.records), ARRAYS)
+
+
+def test_a_bounded_number_of_arrays_is_read_at_a_time(tmp_path, monkeypatch):
+  at_once, most, lock = 0, 0, threading.Lock()
+
+  def read(directory, name, record, of=array_folder._read_array):
+    nonlocal at_once, most
+    with lock:
+      at_once += 1
+      most = max(most, at_once)
+    time.sleep(0.02)
+    with lock:
+      at_once -= 1
+    return of(directory, name, record)
+
+  monkeypatch.setattr(array_folder, "_read_array", read)
+  arrays = {f"a{number}": np.arange(number) for number in range(60)}
+  array_folder.write_arrays(os.fspath(tmp_path), arrays)
+  assert_equal(array_folder.read_arrays(os.fspath(tmp_path), array_folder.describe(arrays)), arrays)
+  assert 1 < most <= 16
 
 
 @pytest.mark.parametrize("size", [1, 7, 80, 1 << 20])

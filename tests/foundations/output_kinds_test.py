@@ -1,5 +1,6 @@
 """No job replaces or removes what it did not write: for every job and every path that it writes."""
 
+import os
 import pathlib
 import typing
 
@@ -9,7 +10,7 @@ from realm_jax import main
 from realm_jax.command_line import flags
 from realm_jax.corpus.passage_store import CORPUS
 from realm_jax.devices.directory_lock import WORKDIR
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import array_folder, atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind, FileKind
 from realm_jax.index.generations import INDEX
 
@@ -209,3 +210,12 @@ def test_a_file_is_known_by_its_beginning(tmp_path):
   with pytest.raises(ValueError, match="is not a table"):
     atomic_files.write_text(path, "[3]", kind=kind)
   assert path.read_text() == "mine"
+
+
+def test_a_pipe_where_a_job_writes_is_refused_and_not_waited_for(tmp_path):
+  file = FileKind(name="lines", start="x")
+  folder = array_folder.FolderKind(name="a world", kind="world", format=1)
+  os.mkfifo(tmp_path / array_folder.FOLDER_FILE)
+  for kind, path in ((file, tmp_path / array_folder.FOLDER_FILE), (folder, tmp_path)):
+    with pytest.raises(ValueError, match="nothing there is replaced"):
+      kind.check(path)

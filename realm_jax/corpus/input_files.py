@@ -31,6 +31,7 @@ _FORMATS: dict[str, Format] = {
 _DOCUMENTS = ".docm .docx .eml .epub .htm .html .odp .ods .odt .pdf .pptm .pptx .rtf .xhtml .xlsm"
 _FORMATS |= dict.fromkeys([*_DOCUMENTS.split(), ".xlsx"], "document")
 _FILES_NAMED = 5
+_OPEN = "~$"  # begins the names of what Office writes beside a document that is open
 _OUTSIDE = "a link out of the folder; give what it leads to by itself"
 _BROKEN = "a broken link"
 _NO_FILE = "a pipe, a socket or a device"
@@ -166,6 +167,8 @@ def _matching(pattern: str, bad: BadRecords) -> Iterator[str]:
   before, recursive, _ = rest.partition("**")
   folders = []
   for path in glob.glob(glob.escape(start) + (os.path.dirname(before) if recursive else before)):
+    if rest and os.path.basename(path).startswith(_OPEN):
+      continue
     if rest and os.path.islink(path) and os.path.exists(path) and not _is_inside(path, start):
       _skip(path, _OUTSIDE, bad)
     elif os.path.isdir(path):
@@ -228,7 +231,7 @@ def _below(directories: Sequence[str], root: str, bad: BadRecords) -> Iterator[s
       bad.unreadable.append(path)
       continue
     for entry in entries:
-      if entry.name.startswith((".", "~$")):  # Office has the second beside what is open
+      if entry.name.startswith((".", _OPEN)):
         continue
       if entry.is_symlink():
         links.append(entry.path)

@@ -22,7 +22,13 @@ from realm_jax.checkpoints.formats import (
   vocabularies,
 )
 from realm_jax.checkpoints.formats.huggingface_files import Source
-from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.corpus.passage_store import (
+  CORPUS,
+  Passage,
+  PassageStore,
+  PassageStoreWriter,
+  passage_uid,
+)
 from realm_jax.devices import directory_lock
 from realm_jax.foundations import atomic_files, hub, json_fields, object_store, progress, text_files
 from realm_jax.index import generations, publication
@@ -278,7 +284,9 @@ def _append(writer: PassageStoreWriter, batch, tokenizer: WordPieceTokenizer) ->
   ids = zip(tokenizer.encode_batch(titles), tokenizer.encode_batch(texts), strict=True)
   for title, text, (title_ids, body_ids) in zip(titles, texts, ids, strict=True):
     writer.append(
-      title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=passage_uid(title, text)
+      Passage(
+        title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=passage_uid(title, text)
+      )
     )
 
 

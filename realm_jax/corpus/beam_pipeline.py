@@ -2,21 +2,18 @@
 
 Workers read files, make parts, and write each part under a name that sorts in input order. The
 launching process then reads the parts in that order, so the store equals that of a single process.
-Files and parts may be on any file system that Beam supports.
+Parts may be on any file system that Beam supports.
 """
 
-import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from realm_jax.corpus import input_files as local_files
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Record
 from realm_jax.corpus.input_files import InputFile
@@ -53,7 +50,7 @@ def make_parts(
         )
       found = FileSystems.match([FileSystems.join(folder, "part-*")])[0].metadata_list
       for path in sorted(metadata.path for metadata in found):
-        with open_file(path) as file:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
           yield CorpusPart.from_bytes(file.read())
     finally:
       FileSystems.delete([folder])
@@ -81,28 +78,9 @@ def _read_batches(
   numbered_file: tuple[int, InputFile],
 ) -> Iterator[tuple[tuple[int, int], list[Record]]]:
   number, file = numbered_file
-  with open_file(file.path) as content:
+  with reading.open_file(file.path) as content:
     records = reading.read_records(content, file=file)
     # Larger than within one process, because each batch becomes a file.
     batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
     for batch, batch_records in enumerate(batches):
       yield (number, batch), batch_records
-
-
-def input_files(pattern: str) -> list[str]:
-  """Expands a glob pattern on any file system of Beam's.
-
-  Raises:
-    FileNotFoundError: If no file matches.
-  """
-  if "://" not in pattern:
-    return [os.path.abspath(path) for path in local_files.input_files(pattern)]
-  found = FileSystems.match([pattern])[0].metadata_list
-  if not found:
-    raise FileNotFoundError(f"no file matches {pattern!r}")
-  return sorted(metadata.path for metadata in found)
-
-
-def open_file(path: str) -> BinaryIO:
-  """Opens a file as it is stored, compressed or not."""
-  return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)

@@ -17,7 +17,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.passage_store import BODY_SHARE, SPECIAL_TOKENS_PER_PASSAGE, passage_uid
+from realm_jax.corpus.passage_store import (
+  BODY_SHARE,
+  SPECIAL_TOKENS_PER_PASSAGE,
+  Passage,
+  passage_uid,
+)
 from realm_jax.foundations import choices
 from realm_jax.text.languages import language_of
 from realm_jax.text.segmentation import sentence_spans
@@ -195,20 +200,6 @@ def _part(sentence: TokenizedSentence, first: int, end: int) -> TokenizedSentenc
     starts=sentence.starts[first:end] - begin,
     limits=sentence.limits[first:end] - begin,
   )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Passage:
-  """A passage; offsets are in bytes of `text`, and the ids exclude special tokens."""
-
-  document: str
-  title: str
-  text: str
-  uid: int
-  title_ids: np.ndarray
-  body_ids: np.ndarray
-  sentences: tuple[tuple[int, int], ...]
-  spans: tuple[tuple[int, int], ...]
 
 
 def make_passages(

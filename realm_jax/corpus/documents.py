@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from realm_jax.corpus import limits
-from realm_jax.corpus.outline import Mark
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.corpus.passage_store import passage_uid
 
 _NAMED = 20

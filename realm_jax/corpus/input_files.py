@@ -97,7 +97,6 @@ def find_files(
   inputs: Sequence[str],
   *,
   format: Format = "auto",
-  expand: Callable[[str], Sequence[str]] | None = None,
   bad: BadRecords | None = None,
 ) -> list[list[InputFile]]:
   """Returns the files of each input.
@@ -105,7 +104,6 @@ def find_files(
   Args:
     inputs: Glob patterns or directories.
     format: Format of all files; "auto" infers it from their names.
-    expand: Lists the files of an input; None is `input_files`.
     bad: Counts and names what is skipped, such as files of a directory whose format is unknown;
       None prints it.
 
@@ -115,9 +113,7 @@ def find_files(
   """
   inputs = [*map(local, inputs)]
   skipped = BadRecords() if bad is None else bad
-  found = {
-    input: list(expand(input) if expand else input_files(input, bad=skipped)) for input in inputs
-  }
+  found = {input: input_files(input, bad=skipped) for input in inputs}
   roots = {input: _root(input, paths) for input, paths in found.items()}
   if format == "auto":
     found = _of_known_format(found, roots, skipped)

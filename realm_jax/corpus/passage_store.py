@@ -70,8 +70,28 @@ class StoreMetadata:
 Rows = Sequence[int] | np.ndarray
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passage:
+  """A passage; offsets `(start, limit)` are in bytes of `text`, the ids exclude special tokens.
+
+  Attributes:
+    document: Name of its document; may be empty.
+    sentences: Offsets of its sentences.
+    spans: Offsets of its salient spans.
+  """
+
+  title: str
+  text: str
+  uid: int
+  document: str = ""
+  title_ids: Sequence[int] | np.ndarray = ()
+  body_ids: Sequence[int] | np.ndarray = ()
+  sentences: Sequence[tuple[int, int]] = ()
+  spans: Sequence[tuple[int, int]] = ()
+
+
 class PassageRow(NamedTuple):
-  """A passage as bytes on disk; the ids exclude special tokens."""
+  """A passage as bytes on disk."""
 
   titles: bytes
   texts: bytes
@@ -81,25 +101,16 @@ class PassageRow(NamedTuple):
   uid: int
 
 
-def passage_row(
-  *,
-  title: str,
-  text: str,
-  title_ids: np.ndarray,
-  body_ids: np.ndarray,
-  uid: int,
-  vocab_size: int,
-  document: str = "",
-) -> PassageRow:
+def passage_row(passage: Passage, *, vocab_size: int) -> PassageRow:
   """Returns a passage as bytes, with ids in the dtype for a vocabulary of this size."""
   dtype = id_dtype(vocab_size)
   return PassageRow(
-    titles=title.encode(),
-    texts=text.encode(),
-    title_ids=np.asarray(title_ids, dtype).tobytes(),
-    body_ids=np.asarray(body_ids, dtype).tobytes(),
-    documents=document.encode(),
-    uid=uid,
+    titles=passage.title.encode(),
+    texts=passage.text.encode(),
+    title_ids=np.asarray(passage.title_ids, dtype).tobytes(),
+    body_ids=np.asarray(passage.body_ids, dtype).tobytes(),
+    documents=passage.document.encode(),
+    uid=passage.uid,
   )
 
 
@@ -118,28 +129,9 @@ class PassageStoreWriter:
     for _, offsets in self._columns:
       offsets.append(bytes(8))
 
-  def append(
-    self,
-    *,
-    title: str,
-    text: str,
-    title_ids: np.ndarray,
-    body_ids: np.ndarray,
-    uid: int,
-    document: str = "",
-  ) -> None:
-    """Adds a row; the ids exclude special tokens."""
-    self.append_row(
-      passage_row(
-        title=title,
-        text=text,
-        title_ids=title_ids,
-        body_ids=body_ids,
-        uid=uid,
-        vocab_size=self._tokenizer.vocab_size,
-        document=document,
-      )
-    )
+  def append(self, passage: Passage) -> None:
+    """Adds a passage."""
+    self.append_row(passage_row(passage, vocab_size=self._tokenizer.vocab_size))
 
   def append_row(self, row: PassageRow) -> None:
     """Adds a row whose ids come from this writer's vocabulary."""

@@ -13,11 +13,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, TextIO, cast
 
-from realm_jax.corpus import document_files, limits
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
-from realm_jax.corpus.formats import read_json, read_parquet
+from realm_jax.corpus.formats import document_files
+from realm_jax.corpus.formats.records import read_json, read_parquet
+from realm_jax.corpus.formats.tables import read_table
 from realm_jax.corpus.input_files import InputFile, TextFile, stem, text_error, unreadable
-from realm_jax.corpus.tables import read_table
 from realm_jax.foundations import object_store
 from realm_jax.text import tokenization
 
@@ -83,12 +84,7 @@ def open_file(path: str) -> BinaryIO:
   return cast(BinaryIO, object_store.Path(path).open("rb"))
 
 
-def read_documents(
-  files: Sequence[InputFile],
-  *,
-  bad: BadRecords,
-  open_file: Callable[[str], BinaryIO] = open_file,
-) -> Iterator[Document]:
+def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[Document]:
   """Yields the documents of files; skips bad records.
 
   Args:
@@ -215,7 +211,7 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
     yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   if file.format == "markdown":
-    from realm_jax.corpus import markdown  # late, because few programs read it
+    from realm_jax.corpus.formats import markdown  # late, because few programs read it
 
     title, text, fields, outline = markdown.read_markdown(text)
   if not (title + text).strip():
@@ -234,9 +230,7 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
 _READERS = {"jsonl": (read_json, None), "table": (read_table, "")}
 
 
-def sample_texts(
-  files: Sequence[InputFile], *, open_file: Callable[[str], BinaryIO] = open_file
-) -> list[str]:
+def sample_texts(files: Sequence[InputFile]) -> list[str]:
   """Returns the beginnings of up to 1,000 documents.
 
   They are spread evenly over the first 20,000 documents, which are taken from up to 256 files that
@@ -266,7 +260,6 @@ def learn_vocabulary(
   vocab_size: int,
   lower_case: bool = True,
   languages: Sequence[str] = ("en",),
-  open_file: Callable[[str], BinaryIO] = open_file,
 ) -> tokenization.WordPieceTokenizer:
   """Learns a vocabulary from the documents of files, and names bad records if they have no text.
 
@@ -280,7 +273,7 @@ def learn_vocabulary(
   def texts() -> Iterator[str]:
     nonlocal bad
     bad = BadRecords()  # of one pass over the texts, which are read several times
-    for document in read_documents(files, bad=bad, open_file=open_file):
+    for document in read_documents(files, bad=bad):
       yield document.title
       yield document.text
 

@@ -16,7 +16,7 @@ id 0.
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import tagged_examples
+from realm_jax.corpus import tagged_examples
 from realm_jax.data.batches import REJECTIONS
 from realm_jax.text.tokenization import WordPieceTokenizer
 

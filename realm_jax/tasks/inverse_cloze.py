@@ -5,7 +5,7 @@ import functools
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import tagged_examples
+from realm_jax.corpus import tagged_examples
 from realm_jax.data.preprocessors import build_inverse_cloze
 from realm_jax.tasks.salient_span_masking import seqio_name, tagged_source, wordpiece_feature
 from realm_jax.text import tokenization

@@ -8,7 +8,8 @@ import re
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import preprocessors, tagged_examples
+from realm_jax.corpus import tagged_examples
+from realm_jax.data import preprocessors
 from realm_jax.data.batches import Masking
 from realm_jax.foundations import object_store
 from realm_jax.text import tokenization

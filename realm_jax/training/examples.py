@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import jax
 
+from realm_jax.corpus import tagged_examples
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches, prepared_examples, tagged_examples
+from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.foundations import choices
 from realm_jax.text import wordpieces

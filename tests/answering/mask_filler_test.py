@@ -8,7 +8,7 @@ import pytest
 from realm_jax.answering import reading
 from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.data.question_batches import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
@@ -28,7 +28,7 @@ def store(tmp_path_factory):
   directory = tmp_path_factory.mktemp("store")
   writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=9)
   for uid, (title, text, ids) in enumerate(ROWS, 1):
-    writer.append(title=title, text=text, title_ids=np.zeros(0), body_ids=np.array(ids), uid=uid)
+    writer.append(Passage(title=title, text=text, body_ids=ids, uid=uid))
   writer.finish(counts={})
   return PassageStore(os.fspath(directory))
 

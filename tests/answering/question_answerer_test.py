@@ -7,7 +7,7 @@ from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer
 from realm_jax.answering.span_reader import QuestionModel
 from realm_jax.corpus.edits import Edits
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Hybrid
@@ -28,7 +28,7 @@ def store(tmp_path_factory):
   writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=20)
   for i, text in enumerate(TEXTS):
     ids = TOKENIZER.encode(text)
-    writer.append(title=f"T{i}", text=text, title_ids=np.zeros(0), body_ids=ids, uid=i)
+    writer.append(Passage(title=f"T{i}", text=text, body_ids=ids, uid=i))
   writer.finish(counts={})
   return PassageStore(directory)
 

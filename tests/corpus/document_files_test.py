@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from realm_jax.corpus import document_files, document_reader, limits
+from realm_jax.corpus import limits
 from realm_jax.corpus.documents import BadRecord, Document
+from realm_jax.corpus.formats import document_files, document_reader
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.corpus.input_files import find_files
-from realm_jax.corpus.outline import Mark
 from realm_jax.corpus.reading import DocumentReader
 from realm_jax.foundations.bounded_process import BoundedProcess
 
@@ -311,7 +312,7 @@ def test_a_damaged_pdf_ends_in_a_line(tmp_path, cut):
 def test_without_its_extra_a_pdf_names_it(tmp_path, monkeypatch):
   monkeypatch.setattr(document_files, "_reader", lambda: document_reader.answer)
   monkeypatch.setitem(sys.modules, "pypdfium2", None)
-  monkeypatch.delitem(sys.modules, "realm_jax.corpus.pdf_text", raising=False)
+  monkeypatch.delitem(sys.modules, "realm_jax.corpus.formats.pdf_text", raising=False)
   (bad,) = records(tmp_path / "a.pdf", pdf([(11, "Moss.")]))
   assert bad.kind == "unreadable_files" and "[documents]" in bad.reason
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from realm_jax.corpus.edits import EditedStore, Edits, write_passage
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "euro", "is", "old"])
@@ -18,7 +18,7 @@ def store(tmp_path_factory):
   writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=9)
   for uid, (title, text) in enumerate((("Pound", "pound is old"), ("", "euro is")), 1):
     ids = TOKENIZER.encode_batch([title, text])
-    writer.append(title=title, text=text, title_ids=ids[0], body_ids=ids[1], uid=uid)
+    writer.append(Passage(title=title, text=text, title_ids=ids[0], body_ids=ids[1], uid=uid))
   writer.finish(counts={})
   return PassageStore(os.fspath(directory))
 

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from realm_jax.corpus.documents import Document
+from realm_jax.corpus.formats.markdown import read_markdown
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.corpus.input_files import InputFile
-from realm_jax.corpus.markdown import read_markdown
-from realm_jax.corpus.outline import Mark
 from realm_jax.corpus.reading import DocumentReader
 
 TEXTS = [

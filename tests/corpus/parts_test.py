@@ -7,8 +7,10 @@ import pytest
 
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document
-from realm_jax.corpus.parts import PartMaker, is_list_or_disambiguation, ordered_map
-from realm_jax.corpus.passage_store import passage_uid
+from realm_jax.corpus.local_pipeline import ordered_map
+from realm_jax.corpus.parts import PartMaker, is_list_or_disambiguation
+from realm_jax.corpus.passage_store import Passage, passage_uid
+from realm_jax.corpus.tagged_examples import serialize
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"oslo is far . café".split()], lower_case=False)
@@ -24,15 +26,10 @@ def tag(text, language):
   return [(0, 4)]
 
 
-def serialize(passage):
-  return repr((passage.title, passage.text, passage.uid, passage.sentences, passage.spans)).encode()
-
-
 def part_maker(*, drop_list_pages=True):
   return PartMaker(
     tokenizer=TOKENIZER,
     tag=tag,
-    serialize=serialize,
     chunking=ChunkingConfig(max_sentences=1),
     drop_list_pages=drop_list_pages,
   )
@@ -45,7 +42,8 @@ def test_records_become_rows_examples_and_counts():
   assert np.frombuffer(part.rows[0].body_ids, np.uint16).tolist() == [5, 6, 7, 8]
   uid = passage_uid("Oslo", "oslo is far.")
   assert part.rows[0].uid == uid
-  assert part.examples[0] == repr(("Oslo", "oslo is far.", uid, ((0, 12),), ((0, 4),))).encode()
+  passage = Passage(title="Oslo", text="oslo is far.", uid=uid, sentences=[(0, 12)], spans=[(0, 4)])
+  assert part.examples[0] == serialize(passage)
   assert part.counts == Counter(
     documents=2, list_pages_dropped=1, broken_records=1, records_without_text=1
   )

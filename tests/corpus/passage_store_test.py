@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"abcdefgh"])
@@ -18,9 +18,7 @@ def write(directory, rows=ROWS, *, tokenizer=TOKENIZER, counts=None):
   os.makedirs(directory)
   writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=9)
   for row in rows:
-    writer.append(
-      **{**row, "title_ids": np.array(row["title_ids"]), "body_ids": np.array(row["body_ids"])}
-    )
+    writer.append(Passage(**row))
   return writer.finish(counts=counts or {})
 
 

@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.text import tokenization
 
@@ -14,7 +13,7 @@ def make_store(tmp_path):
   def make(*rows):
     writer = PassageStoreWriter(tmp_path, tokenizer=TOKENIZER, max_passage_length=64)
     for uid, (text, ids) in enumerate(rows):
-      writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+      writer.append(Passage(title="", text=text, body_ids=ids, uid=uid))
     writer.finish(counts={})
     return PassageStore(tmp_path)
 

@@ -1,7 +1,7 @@
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
-from realm_jax.data import salient_spans, tagged_examples
+from realm_jax.corpus import salient_spans, tagged_examples
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 DOCUMENTS = {
@@ -29,15 +29,13 @@ def write(directory, documents):
     for text in passages:
       title_ids, body_ids = tokenizer.encode_batch([title, text])
       uid = passage_uid(title, text)
-      rows.append(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid)
+      rows.append(Passage(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid))
       end = text.index(".") + 1
       sentences = [(0, end), *([(end + 1, len(text))] if end < len(text) else [])]
       spans = salient_spans.find_salient_spans(text)
       examples.write(
         tagged_examples.serialize(
-          tagged_examples.TaggedPassage(
-            title=title, text=text, uid=uid, sentences=sentences, spans=spans
-          )
+          Passage(title=title, text=text, uid=uid, sentences=sentences, spans=spans)
         )
       )
   rows.finish(counts={})

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax.data import tagged_examples
+from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import Passage
 from realm_jax.data.batches import Shard, Streams, masked_queries
 from realm_jax.data.input_pipeline import (
   BatchIterator,
@@ -10,7 +11,6 @@ from realm_jax.data.input_pipeline import (
   PairConverter,
   task_batches,
 )
-from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.tasks import salient_span_masking
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory):
     text = f"{sentence} {sentence}"
     ends = [(0, len(sentence)), (len(sentence) + 1, len(text))]
     spans = [(s, s + 3) for start, _ in ends for s in (start, start + 4)]
-    passage = TaggedPassage(
+    passage = Passage(
       title=a, text=text, uid=i + 1, sentences=ends, spans=[] if i % 10 == 9 else spans
     )
     writer.write(tagged_examples.serialize(passage))
@@ -115,7 +115,7 @@ def test_a_corpus_that_gives_no_example_is_refused(tmp_path):
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, "."])
   tokenizer.save(tmp_path / "vocabulary")
   writer = tagged_examples.TaggedExampleWriter(tmp_path, num_shards=2)
-  passage = TaggedPassage(title="waa", text="waa .", uid=1, sentences=[(0, 5)], spans=[])
+  passage = Passage(title="waa", text="waa .", uid=1, sentences=[(0, 5)], spans=[])
   writer.write(tagged_examples.serialize(passage))
   writer.close()
   with pytest.raises(ValueError, match=r"salient_span_masking\w+ yields no examples: its corpus"):
@@ -180,7 +180,7 @@ def test_fewer_examples_than_streams_are_refused_with_a_number_that_would_do(
   writer = tagged_examples.TaggedExampleWriter(tmp_path, num_shards=1)
   for i in range(max(1, examples)):
     spans = [(0, 3)] if examples else []
-    passage = TaggedPassage(title="w", text="waa .", uid=i + 1, sentences=[(0, 5)], spans=spans)
+    passage = Passage(title="w", text="waa .", uid=i + 1, sentences=[(0, 5)], spans=spans)
     writer.write(tagged_examples.serialize(passage))
   writer.close()
 

@@ -5,9 +5,10 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import preprocessors, tagged_examples
+from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import Passage
+from realm_jax.data import preprocessors
 from realm_jax.data.batches import REJECTIONS
-from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "the cat of par ##is saw zurich in 1969 . ᄒ ##ᅡ ##ᆫ".split()
@@ -24,7 +25,7 @@ def byte_spans(text, parts):
 
 def passage(text, *, sentences, spans, uid=7):
   bounds = {"sentences": byte_spans(text, sentences), "spans": byte_spans(text, spans)}
-  return TaggedPassage(title="", text=text, uid=uid, **bounds)
+  return Passage(title="", text=text, uid=uid, **bounds)
 
 
 def dataset(*passages):

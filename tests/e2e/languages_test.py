@@ -5,9 +5,9 @@ import json
 import pytest
 
 from realm_jax.checkpoints.opening import Sources
+from realm_jax.corpus import tagged_examples
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import tagged_examples
 from realm_jax.evaluation.systems import Asking
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig

@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.data.answers import contains
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import answer_matching
@@ -37,7 +37,7 @@ def make_store(directory, texts, *, max_passage_length=32, tokenizer=TOKENIZER):
   tokenizer.save(directory / "vocabulary")
   writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=max_passage_length)
   for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
-    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+    writer.append(Passage(title="", text=text, body_ids=ids, uid=uid))
   writer.finish(counts={})
   return PassageStore(directory)
 

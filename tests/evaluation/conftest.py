@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm_jax.answering.span_reader import QuestionAnswers, SpanAnswer
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.answer_matching import match_answers
@@ -85,7 +85,7 @@ def store(tmp_path_factory):
   directory = tmp_path_factory.mktemp("store")
   writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=16)
   for uid, (text, ids) in enumerate(zip(TEXTS, TOKENIZER.encode_batch(TEXTS), strict=True)):
-    writer.append(title=f"title {uid}", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+    writer.append(Passage(title=f"title {uid}", text=text, body_ids=ids, uid=uid))
   writer.finish(counts={})
   TOKENIZER.save(directory / "vocabulary")
   return PassageStore(directory)

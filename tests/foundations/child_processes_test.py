@@ -24,13 +24,13 @@ time.sleep(60)
 """
 WORKERS = """
 import os, sys, time
-from realm_jax.corpus import parts
+from realm_jax.corpus import local_pipeline
 def sleep(item):
   print(os.getpid(), flush=True)
   time.sleep(0.5 if os.getpid() == here else 60)
 here = os.getpid()
 if __name__ == "__main__":
-  list(parts.ordered_map(sleep, range(9), num_workers=3))
+  list(local_pipeline.ordered_map(sleep, range(9), num_workers=3))
 """
 
 

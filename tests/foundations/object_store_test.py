@@ -186,7 +186,9 @@ def test_a_passage_store_is_mapped_from_a_local_copy(root, emulated_gcs):
   with atomic_files.new_directory(root, kind=KIND) as directory:
     writer = passage_store.PassageStoreWriter(directory, tokenizer=Vocabulary, max_passage_length=9)
     ids = np.arange(3)
-    writer.append(title="T", text="Text.", title_ids=ids, body_ids=ids + 4, uid=7)
+    writer.append(
+      passage_store.Passage(title="T", text="Text.", title_ids=ids, body_ids=ids + 4, uid=7)
+    )
     written = writer.finish(counts={})
   store = passage_store.PassageStore(root)
   assert store.directory == root

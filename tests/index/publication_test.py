@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.index import assembly, publication
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.publication import (
@@ -97,7 +97,7 @@ def store(tmp_path_factory):
   writer = PassageStoreWriter(directory, tokenizer=pieces, max_passage_length=64)
   for body in (range(5, 60), range(30, 90), [], range(5, 8)):
     body_ids = np.array(body, np.int64)
-    writer.append(title="", text="", title_ids=body_ids[:0], body_ids=body_ids, uid=1)
+    writer.append(Passage(title="", text="", title_ids=body_ids[:0], body_ids=body_ids, uid=1))
   writer.finish(counts={})
   return PassageStore(os.fspath(directory))
 

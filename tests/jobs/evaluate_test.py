@@ -1,10 +1,9 @@
 import json
 
-import numpy as np
 import pytest
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus.passage_store import PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStoreWriter
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -18,7 +17,7 @@ def passages(tmp_path_factory):
   directory = tmp_path_factory.mktemp("passages")
   writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=16)
   for uid, (text, ids) in enumerate(zip(TEXTS, TOKENIZER.encode_batch(TEXTS), strict=True)):
-    writer.append(title="t", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+    writer.append(Passage(title="t", text=text, body_ids=ids, uid=uid))
   writer.finish(counts={})
   TOKENIZER.save(directory / "vocabulary")
   return str(directory)

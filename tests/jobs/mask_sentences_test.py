@@ -1,12 +1,11 @@
 import json
 
-import numpy as np
 import pytest
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus.passage_store import PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStoreWriter
+from realm_jax.corpus.tagged_examples import TaggedExampleWriter, serialize
 from realm_jax.data.questions import read_questions
-from realm_jax.data.tagged_examples import TaggedExampleWriter, TaggedPassage, serialize
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
@@ -32,7 +31,7 @@ def corpus(tmp_path):
     names.append(sentence.split()[0].strip("°").encode())
     spans = [(text.encode().index(n, start), text.encode().index(n, start) + len(n)) for n in names]
     sentences = ((0, start - 1), (start, len(text.encode())))
-    passage = TaggedPassage(title="", text=text, uid=uid, sentences=sentences, spans=spans)
+    passage = Passage(title="", text=text, uid=uid, sentences=sentences, spans=spans)
     writer.write(serialize(passage))
   writer.close()
   return str(directory)
@@ -60,7 +59,7 @@ def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus, capsys):
   writer = PassageStoreWriter(passages, tokenizer=tokenizer, max_passage_length=16)
   for uid, text in enumerate(texts):
     ids = tokenizer.encode(text)
-    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+    writer.append(Passage(title="", text=text, body_ids=ids, uid=uid))
   writer.finish(counts={})
   tokenizer.save(passages / "vocabulary")
   sources = Sources(passages=str(passages), retriever="bm25")

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax.corpus import parts
+from realm_jax.corpus import parts, tagged_examples
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import tagged_examples
 from realm_jax.foundations import atomic_files
 from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, PipelineConfig, prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer

@@ -19,7 +19,7 @@ import pytest
 from realm_jax import main
 from realm_jax.corpus import limits
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.outline import Mark
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.index import postings
 from realm_jax.knowledge_base import folder, knowledge_base

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.devices.datatypes import MaskedQueries, Tokens
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -23,11 +23,13 @@ def make_store(tmp_path_factory):
     tokenizer.save(directory / "vocabulary")
     for i, (title_ids, body_ids) in enumerate(rows):
       writer.append(
-        title=tokenizer.decode(title_ids),
-        text=tokenizer.decode(body_ids),
-        title_ids=np.array(title_ids, np.int64),
-        body_ids=np.array(body_ids, np.int64),
-        uid=100 + i,
+        Passage(
+          title=tokenizer.decode(title_ids),
+          text=tokenizer.decode(body_ids),
+          title_ids=np.array(title_ids, np.int64),
+          body_ids=np.array(body_ids, np.int64),
+          uid=100 + i,
+        )
       )
     writer.finish(counts={})
     return PassageStore(os.fspath(directory))

@@ -1,7 +1,7 @@
 import seqio
 
-from realm_jax.data import tagged_examples
-from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import Passage
 from realm_jax.tasks import salient_span_masking
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -10,7 +10,7 @@ def make_corpus(directory, pieces=("a", "b")):
   directory.mkdir(parents=True)
   WordPieceTokenizer([*SPECIAL_TOKENS, *pieces]).save(directory / "vocabulary")
   writer = tagged_examples.TaggedExampleWriter(directory, num_shards=2)
-  passage = TaggedPassage(title="", text="a b", uid=1, sentences=[(0, 3)], spans=[(0, 1)])
+  passage = Passage(title="", text="a b", uid=1, sentences=[(0, 3)], spans=[(0, 1)])
   writer.write(tagged_examples.serialize(passage))
   writer.close()
   return {"corpus": str(directory), "vocabulary": str(directory / "vocabulary")}

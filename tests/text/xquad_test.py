@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from realm_jax.data.salient_spans import RareSpans
+from realm_jax.corpus.salient_spans import RareSpans
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.postings import Postings
 from realm_jax.text.languages import languages_of

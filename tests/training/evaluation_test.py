@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from realm_jax.training.evaluation import retrieved_samples
 
@@ -17,7 +17,7 @@ TEXT = "a | b <i> & *c* [d] \\ e"
 def store(tmp_path):
   writer = PassageStoreWriter(tmp_path, tokenizer=TOKENIZER, max_passage_length=9)
   ids = np.array([5])
-  writer.append(title="Pound", text=TEXT, title_ids=ids, body_ids=ids, uid=1)
+  writer.append(Passage(title="Pound", text=TEXT, title_ids=ids, body_ids=ids, uid=1))
   writer.finish(counts={})
   return PassageStore(os.fspath(tmp_path))
 

@@ -5,7 +5,9 @@ import logging
 
 import pytest
 
-from realm_jax.data import batches, tagged_examples
+from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import Passage
+from realm_jax.data import batches
 from realm_jax.text.wordpieces import SPECIAL_TOKENS
 from realm_jax.training import resumption
 from realm_jax.training.examples import Examples, MaskedQueryData
@@ -46,9 +48,7 @@ def test_examples_say_all_that_decides_their_batches(tmp_path, monkeypatch):
   (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a", "b"]) + "\n")
 
   def corpus(name, text):
-    passage = tagged_examples.TaggedPassage(
-      title="", text=text, uid=1, sentences=[(0, 1)], spans=[(0, 1)]
-    )
+    passage = Passage(title="", text=text, uid=1, sentences=[(0, 1)], spans=[(0, 1)])
     (tmp_path / name).mkdir()
     writer = tagged_examples.TaggedExampleWriter(tmp_path / name, num_shards=1)
     writer.write(tagged_examples.serialize(passage))

@@ -15,7 +15,7 @@ from realm_jax.answering.answerer import EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.answering.question_answerer import QuestionAnswerer
 from realm_jax.answering.span_reader import QuestionModel
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -90,7 +90,7 @@ def store(tmp_path_factory):
   writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=24)
   for uid, (title, text) in enumerate(ROWS, 1):
     title_ids, body_ids = TOKENIZER.encode_batch([title, text])
-    writer.append(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid)
+    writer.append(Passage(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid))
   writer.finish(counts={})
   return PassageStore(os.fspath(directory))
 

@@ -4,8 +4,8 @@ import json
 import random
 from collections.abc import Iterator
 
-from realm_jax.data import tagged_examples
-from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import Passage
 from realm_jax.foundations import atomic_files, choices
 from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.text import tokenization
@@ -60,7 +60,7 @@ def mask_sentences(
   return {"sentences": len(kept), "passages": len(records)}
 
 
-def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
+def _masked(passage: Passage, *, max_words: int) -> Iterator[dict]:
   """Yields each salient span of a passage with the sentence around it."""
   raw = passage.text.encode()
   for start, limit in passage.sentences:

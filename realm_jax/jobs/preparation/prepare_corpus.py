@@ -1,18 +1,17 @@
 """Converts raw documents to a passage store and tagged examples."""
 
 import dataclasses
-import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from realm_jax.corpus import input_files, reading
+from realm_jax.corpus import input_files, local_pipeline, reading
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.corpus.parts import CorpusPart, Gathered, PartLog, PartMaker, Processes, log_path
-from realm_jax.corpus.passage_store import CORPUS, PassageRow, PassageStoreWriter, StoreMetadata
-from realm_jax.data import tagged_examples
-from realm_jax.data.salient_spans import SpanFinder
+from realm_jax.corpus.local_pipeline import PartLog
+from realm_jax.corpus.parts import CorpusPart, CorpusWriter, PartMaker
+from realm_jax.corpus.passage_store import CORPUS, StoreMetadata
+from realm_jax.corpus.salient_spans import SpanFinder
 from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.text import tokenization, wordpieces
 from realm_jax.text.languages import choose_languages
@@ -45,27 +44,6 @@ class LearningConfig(choices.Checked):
 
   vocab_size: choices.Count | None = None
   lower_case: bool = True
-
-  def tokenizer(
-    self, directory: str, *, learn: Callable[..., tokenization.WordPieceTokenizer]
-  ) -> tokenization.WordPieceTokenizer:
-    """Reads the vocabulary, or else learns and writes it."""
-    if (
-      self.vocab_size is None
-      or (object_store.absolute(directory) / tokenization.VOCABULARY_FILE).exists()
-    ):
-      found = tokenization.load(directory)
-      if self.vocab_size is not None and found.vocab_size > self.vocab_size:
-        raise ValueError(
-          f"{directory} has {found.vocab_size:,} wordpieces, more than vocab_size="
-          f"{self.vocab_size}; give another directory, or omit the size"
-        )
-      return found
-    wordpieces.VOCABULARY.check(directory)
-    learned = learn(vocab_size=self.vocab_size, lower_case=self.lower_case)
-    learned.save(directory)
-    print(f"{directory}: {learned.vocab_size:,} wordpieces, digest {learned.digest}", flush=True)
-    return learned
 
 
 def prepare_corpus(
@@ -124,68 +102,69 @@ def prepare_corpus(
   if learning.vocab_size is None:
     tokenization.load(vocabulary)  # refused before anything is read
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
-  maker = _Beam(beam) if engine == "beam" else Processes(num_workers)
-  files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
-  texts = reading.sample_texts(files, open_file=maker.open_file)
+  files = list(itertools.chain(*input_files.find_files(inputs, format=format)))
+  texts = reading.sample_texts(files)
   languages = choose_languages(language, texts)
   print(f"language: {', '.join(languages)}", flush=True)
-  learn = functools.partial(
-    reading.learn_vocabulary, files, languages=languages, open_file=maker.open_file
-  )
-  tokenizer = learning.tokenizer(vocabulary, learn=learn)
+  tokenizer = _vocabulary(vocabulary, learning, files=files, languages=languages)
   make_part = PartMaker(
     tokenizer=tokenizer,
     tag=SpanFinder(languages, texts),
-    serialize=tagged_examples.serialize,
     chunking=chunking,
     drop_list_pages=drop_list_pages,
     languages=languages,
   )
-  gathered = Gathered(tokenizer)
-  with (
-    PartLog(log_path(output)) as log,
-    atomic_files.new_directory(output, kind=CORPUS) as directory,
-  ):
-    store = PassageStoreWriter(
-      directory, tokenizer=tokenizer, max_passage_length=chunking.max_passage_length
-    )
-    examples = tagged_examples.TaggedExampleWriter(directory, num_shards=num_shards)
-
-    def write(row: PassageRow, example: bytes) -> None:
-      store.append_row(row)
-      examples.write(example)
-
-    gathered.gather(maker.parts(files, make_part, log), write)
-    examples.close()
-    gathered.check(input)
-    metadata = store.finish(counts=gathered.counts, languages=languages)
-    tokenizer.save(os.path.join(directory, "vocabulary"))
-  print(f"{output}: {gathered.report()}", flush=True)
+  with PartLog(output) as log, atomic_files.new_directory(output, kind=CORPUS) as directory:
+    writer = CorpusWriter(directory, make_part=make_part, num_shards=num_shards)
+    if engine == "beam":
+      parts = _beam_parts(files, make_part=make_part, config=beam)
+    else:
+      parts = local_pipeline.make_parts(
+        files, make_part=make_part, num_workers=num_workers, log=log
+      )
+    for part in parts:
+      writer.append(part)
+    metadata = writer.finish(input)
+  print(f"{output}: {writer.report()}", flush=True)
   return metadata
 
 
-class _Beam:
-  """Makes parts in a Beam pipeline; see `Processes`."""
-
-  def __init__(self, config: PipelineConfig):
-    try:
-      from realm_jax.corpus import beam_pipeline
-    except ImportError as error:
+def _vocabulary(
+  directory: str,
+  config: LearningConfig,
+  *,
+  files: Sequence[input_files.InputFile],
+  languages: Sequence[str],
+) -> tokenization.WordPieceTokenizer:
+  """Reads the vocabulary, or else learns and writes it."""
+  size = config.vocab_size
+  if size is None or (object_store.absolute(directory) / tokenization.VOCABULARY_FILE).exists():
+    found = tokenization.load(directory)
+    if size is not None and found.vocab_size > size:
       raise ValueError(
-        f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
-      ) from error
-    self._make_parts = beam_pipeline.make_parts
-    self._config = config
-    self.expand, self.open_file = beam_pipeline.input_files, beam_pipeline.open_file
+        f"{directory} has {found.vocab_size:,} wordpieces, more than vocab_size={size}; give "
+        "another directory, or omit the size"
+      )
+    return found
+  wordpieces.VOCABULARY.check(directory)
+  learned = reading.learn_vocabulary(
+    files, vocab_size=size, lower_case=config.lower_case, languages=languages
+  )
+  learned.save(directory)
+  print(f"{directory}: {learned.vocab_size:,} wordpieces, digest {learned.digest}", flush=True)
+  return learned
 
-  def parts(
-    self, files: Sequence[input_files.InputFile], make_part: PartMaker, log: PartLog
-  ) -> Iterator[CorpusPart]:
-    del log  # a pipeline's engine retries what has failed
-    parts = self._make_parts(
-      files,
-      make_part=make_part,
-      options=self._config.beam_options,
-      directory=self._config.beam_parts,
-    )
-    return progress.track(parts, what="passages", size=lambda part: len(part.rows))
+
+def _beam_parts(
+  files: Sequence[input_files.InputFile], *, make_part: PartMaker, config: PipelineConfig
+) -> Iterator[CorpusPart]:
+  try:
+    from realm_jax.corpus import beam_pipeline
+  except ImportError as error:
+    raise ValueError(
+      f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
+    ) from error
+  parts = beam_pipeline.make_parts(
+    files, make_part=make_part, options=config.beam_options, directory=config.beam_parts
+  )
+  return progress.track(parts, what="passages", size=lambda part: len(part.rows))

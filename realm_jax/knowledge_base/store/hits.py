@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.outline import Mark
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.text.terminal import line, plain
 
 if TYPE_CHECKING:

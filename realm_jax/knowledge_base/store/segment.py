@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.outline import Mark
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.foundations import array_folder, array_shapes, json_fields, text_files
 from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments

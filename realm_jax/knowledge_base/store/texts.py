@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from realm_jax.corpus import formats, input_files, reading
+from realm_jax.corpus import input_files, reading
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
+from realm_jax.corpus.formats.records import arrow_rows
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.store.edit import Changes, Edit, listed
 from realm_jax.knowledge_base.store.file_states import FileStates
@@ -131,7 +132,7 @@ def _polars_rows(frame: Any) -> Iterable[Mapping]:
 
 def _arrow_rows(table: Any) -> Iterator[Mapping]:
   batches = table.to_batches() if hasattr(table, "to_batches") else [table]
-  rows = itertools.chain.from_iterable(map(formats.arrow_rows, batches))
+  rows = itertools.chain.from_iterable(map(arrow_rows, batches))
   for number, row in enumerate(rows):
     if isinstance(row, str):
       raise ValueError(f"record {number}: {row}")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from email.message import EmailMessage, MIMEPart
 from typing import cast
 
-from realm_jax.corpus import charsets, html_page, limits
-from realm_jax.corpus.outline import Block
+from realm_jax.corpus import limits
+from realm_jax.corpus.formats import charsets, html_page
+from realm_jax.corpus.formats.outline import Block
 
 _HEADERS = ("From", "To", "Cc", "Date")
 _DEEPEST = 5  # messages in messages

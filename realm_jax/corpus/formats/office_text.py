@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from realm_jax.corpus import html_page, limits
-from realm_jax.corpus.outline import Block
+from realm_jax.corpus import limits
+from realm_jax.corpus.formats import html_page
+from realm_jax.corpus.formats.outline import Block
 
 # Earlier versions, notes of reviewers, fields, and what is there twice.
 _HIDDEN = frozenset(

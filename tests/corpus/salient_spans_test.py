@@ -4,7 +4,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from realm_jax.data.salient_spans import (
+from realm_jax.corpus.salient_spans import (
   DATE,
   RareSpans,
   SpanFinder,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pypdfium2
 from pypdfium2 import raw
 
-from realm_jax.corpus.outline import Block
+from realm_jax.corpus.formats.outline import Block
 
 _LINE = re.compile(r"[^\r\n\x02\ufffe]+([\x02\ufffe]?)")  # PDFium's marks of a hyphen at its end
 _NUMBER = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+")  # before a heading

@@ -7,17 +7,16 @@ a file is a sample of the corpus. TensorFlow is imported only where records are 
 that jobs can import this module without it.
 """
 
-import dataclasses
 import hashlib
 import heapq
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO
 
-from realm_jax.corpus.chunking import Passage
 from realm_jax.corpus.input_files import input_files
+from realm_jax.corpus.passage_store import Passage
 from realm_jax.foundations import object_store
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"
@@ -25,31 +24,15 @@ _SORT_BYTES = 2**27
 _HASH_BYTES = 8
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggedPassage:
-  """A passage; `sentences` and `spans` are byte offsets `(start, limit)` into `text`."""
-
-  title: str
-  text: str
-  uid: int
-  sentences: Sequence[tuple[int, int]]
-  spans: Sequence[tuple[int, int]]
-
-
 class TaggedExampleWriter:
   """Writes tagged passages in the order of their hash, round-robin into a number of shards.
 
   Examples above `sort_bytes` wait in sorted temporary files, so memory is bounded.
-
-  Raises:
-    ValueError: If `num_shards` is below 1.
   """
 
   def __init__(
     self, directory: str | os.PathLike, *, num_shards: int, sort_bytes: int = _SORT_BYTES
   ):
-    if num_shards < 1:
-      raise ValueError(f"num_shards={num_shards}; write at least one")
     self._directory, self._num_shards, self._sort_bytes = directory, num_shards, sort_bytes
     self._runs: list[IO[bytes]] = []
     self._waiting: list[tuple[bytes, bytes]] = []
@@ -99,7 +82,7 @@ def feature_description() -> dict:
   }
 
 
-def serialize(passage: TaggedPassage | Passage) -> bytes:
+def serialize(passage: Passage) -> bytes:
   """Serializes a passage; equal passages give equal bytes."""
   from tensorflow import train
 
@@ -151,14 +134,14 @@ def fingerprint(directory: str | os.PathLike) -> str:
   return digest.hexdigest()[:16]
 
 
-def read_shard(path: str | os.PathLike) -> Iterator[TaggedPassage]:
+def read_shard(path: str | os.PathLike) -> Iterator[Passage]:
   """Yields the passages of a file in order."""
   import tensorflow as tf
 
   records = tf.data.TFRecordDataset(os.fspath(path), compression_type="GZIP")
   for record in records.as_numpy_iterator():
     features = tf.train.Example.FromString(record).features.feature
-    yield TaggedPassage(
+    yield Passage(
       title=features["title"].bytes_list.value[0].decode(),
       text=features["text"].bytes_list.value[0].decode(),
       uid=features["uid"].int64_list.value[0],

@@ -5,7 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from realm_jax.data import tagged_examples
+from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import Passage
 
 NUM_PASSAGES = 600
 
@@ -14,9 +15,7 @@ def write(directory, numbers, **settings):
   directory.mkdir()
   writer = tagged_examples.TaggedExampleWriter(directory, num_shards=4, **settings)
   for i in numbers:
-    passage = tagged_examples.TaggedPassage(
-      title=str(i), text="a", uid=i, sentences=[(0, 1)], spans=[]
-    )
+    passage = Passage(title=str(i), text="a", uid=i, sentences=[(0, 1)], spans=[])
     writer.write(tagged_examples.serialize(passage))
   writer.close()
   return directory

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from realm_jax.corpus import limits
-from realm_jax.corpus.document_reader import KINDS
 from realm_jax.corpus.documents import BadRecord, Record, make_record
+from realm_jax.corpus.formats.document_reader import KINDS
+from realm_jax.corpus.formats.outline import Mark
 from realm_jax.corpus.input_files import InputFile, stem, unreadable
-from realm_jax.corpus.outline import Mark
 from realm_jax.foundations import extras
 from realm_jax.foundations.bounded_process import BoundedProcess
 
@@ -25,7 +25,7 @@ _NO_TITLE = re.compile(
 
 @functools.cache
 def _reader() -> BoundedProcess:
-  return BoundedProcess("realm_jax.corpus.document_reader", seconds=limits.DOCUMENT_SECONDS)
+  return BoundedProcess("realm_jax.corpus.formats.document_reader", seconds=limits.DOCUMENT_SECONDS)
 
 
 def read(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import markdown_it
 from markdown_it.token import Token
 
-from realm_jax.corpus import front_matter, html_text, outline
-from realm_jax.corpus.html_text import Piece
-from realm_jax.corpus.outline import Block, Mark
+from realm_jax.corpus.formats import front_matter, html_text, outline
+from realm_jax.corpus.formats.html_text import Piece
+from realm_jax.corpus.formats.outline import Block, Mark
 
 _OWN = ("id", "text", "spans")  # which the file has by itself
 _MOST_NESTED = 100

@@ -2,7 +2,7 @@
 
 import re
 
-from realm_jax.corpus.outline import Block
+from realm_jax.corpus.formats.outline import Block
 
 _TOKEN = re.compile(
   r"\\([a-zA-Z]+)(-?\d{1,9})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z'])|([{}])|[\r\n]+|([^\\{}\r\n]+)"

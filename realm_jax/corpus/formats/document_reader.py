@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from realm_jax.corpus import limits, outline
-from realm_jax.corpus.outline import Block
+from realm_jax.corpus import limits
+from realm_jax.corpus.formats import outline
+from realm_jax.corpus.formats.outline import Block
 from realm_jax.foundations import bounded_process
 
 # Kinds of files that are read here whatever their names say, by their first bytes.
@@ -48,7 +49,7 @@ def _read(kind: str, content: bytes) -> dict[str, Any]:
   blank: list[int] = []
   pages = 0
   if kind == "pdf":
-    from realm_jax.corpus import pdf_text  # late, because it needs an extra
+    from realm_jax.corpus.formats import pdf_text  # late, because it needs an extra
 
     title, blocks, blank, pages = pdf_text.read(content)
   else:
@@ -64,7 +65,7 @@ def _read(kind: str, content: bytes) -> dict[str, Any]:
 
 
 def _blocks(kind: str, content: bytes) -> tuple[str, list[Block]]:
-  from realm_jax.corpus import html_page, mail_text, office_text, rtf_text
+  from realm_jax.corpus.formats import html_page, mail_text, office_text, rtf_text
 
   if kind == "ole":
     raise ValueError(
@@ -82,7 +83,7 @@ def _attachment(content: bytes) -> list[Block] | None:
   kind = next((KINDS[magic] for magic in KINDS if content.startswith(magic)), None)
   try:
     if kind == "pdf":
-      from realm_jax.corpus import pdf_text  # late, because it needs an extra
+      from realm_jax.corpus.formats import pdf_text  # late, because it needs an extra
 
       return [*pdf_text.read(content)[1]]
     return _blocks(kind, content)[1] if kind else None

@@ -3,8 +3,8 @@
 import codecs
 import re
 
-from realm_jax.corpus import charsets, html_text
-from realm_jax.corpus.outline import Block
+from realm_jax.corpus.formats import charsets, html_text
+from realm_jax.corpus.formats.outline import Block
 
 # What has no text for readers, whatever stands in it; XHTML closes what is empty at once.
 _RAW = re.compile(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -74,7 +75,7 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
     query_length=saved.description.query_length,
     batch_size=40,
   )
-  queries_BxE = encoder.apply(
+  queries_BxE = jax.jit(encoder.apply, static_argnames=("deterministic", "method"))(
     {"params": params["dual_encoder"]},
     asked_together.query,
     deterministic=True,

@@ -5,6 +5,7 @@ sizes alone are changed.
 """
 
 import contextlib
+import functools
 import gzip
 import importlib.util
 import json
@@ -125,7 +126,8 @@ def write_bert(folder, *, vocabulary):
   tokenizer = tokenization.load(str(vocabulary))
   encoder = DualEncoderConfig(bert=bert, pooling="mean", output="unit_length", projection_size=16)
   model = ModelConfig(dual_encoder=encoder, knowledge_augmented_encoder=bert).make()
-  params = nn.unbox(saved_models.init_pretraining_model(model, jax.random.key(0)))
+  init = jax.jit(functools.partial(saved_models.init_pretraining_model, model))
+  params = nn.unbox(init(jax.random.key(0)))
   tower, reader = params["dual_encoder"]["tower"], params["knowledge_augmented_encoder"]
   flat = lambda tree: flax.traverse_util.flatten_dict(jax.device_get(tree), sep="/")  # noqa: E731
   huggingface_files.write_masked_lm(

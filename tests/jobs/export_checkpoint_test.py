@@ -210,7 +210,7 @@ def test_transformers_gives_the_same_logits(tmp_path):
   saved = saved_models.load(str(tmp_path / "checkpoints"))
   _, params = saved.pretraining_model(partitioning.make_mesh())
   positions_NxL = np.broadcast_to(np.arange(12, dtype=np.int32), ours.shape)
-  logits_NxLxV = KnowledgeAugmentedEncoder(BERT).apply(
+  logits_NxLxV = jax.jit(KnowledgeAugmentedEncoder(BERT).apply, static_argnames="deterministic")(
     {"params": params["knowledge_augmented_encoder"]}, ours, positions_NxL, deterministic=True
   )
   np.testing.assert_allclose(

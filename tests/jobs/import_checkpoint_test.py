@@ -83,7 +83,7 @@ def test_the_checkpoint_is_a_pretraining_model(bert_directory, tmp_path, capsys)
   tower, params = saved.tower(mesh, of="passage")
   ids = np.array([[2, 5, 6, 3, 0]], np.int32)
   tokens = datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)
-  embedding_NxE = tower.apply(
+  embedding_NxE = jax.jit(tower.apply, static_argnames=("deterministic", "method"))(
     {"params": params}, tokens, deterministic=True, method="encode_passage"
   )
   assert embedding_NxE.shape == (1, 128)

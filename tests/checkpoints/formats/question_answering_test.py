@@ -1,5 +1,6 @@
 """Imported span readers against `BertForQuestionAnswering`, on 200 questions."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -97,7 +98,8 @@ def test_scores_are_those_of_transformers(reader, expected):
   )
   assert model.span_reader is not None
   module = SpanReader(model.span_reader)
-  logits_FxTxW = module.apply({"params": params["span_reader"]}, tokens, deterministic=True)
+  apply = jax.jit(module.apply, static_argnames="deterministic")
+  logits_FxTxW = apply({"params": params["span_reader"]}, tokens, deterministic=True)
   for logits_TxW, (inputs, _, starts, ends) in zip(np.asarray(logits_FxTxW), expected, strict=True):
     first, last = best(inputs, starts, ends)
     assert np.unravel_index(logits_TxW.argmax(), logits_TxW.shape) == (first, last - first)

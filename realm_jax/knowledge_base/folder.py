@@ -213,6 +213,7 @@ class Folder:
       with self._cleaned(check):
         yield edit
         edit.commit()
+      moved = edit.moved(self.memory.newest().documents, self.newest())
       check()
       try:
         edit.write_states(self.newest())
@@ -225,7 +226,7 @@ class Folder:
       except OSError as error:  # such as of a full disk; what was changed is safe
         logging.warning("%s is tidied after another change: %s", self.path, error)
       check()
-      self.memory.drop_missing(self.newest(), edit.deleted)
+      self.memory.drop_missing(self.newest(), edit.deleted, moved)
       if keep < commits.KEPT:
         check()
         commits.remove_unnamed(self.path, keep=keep)

@@ -111,6 +111,27 @@ def test_any_history_of_files_ends_in_what_they_are(folder, tmp_path, seed, read
     assert (read, encoder.texts, changes.unchanged) == ([], [], len(fresh))
 
 
+def test_what_was_said_about_a_file_goes_with_it_when_it_is_renamed(folder, tmp_path):
+  for name in ("a", "b", "c"):
+    (folder / f"{name}.txt").write_text(f"{name}\n\nMoss {name} grows in the shade.")
+  base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
+  base.feedback("what grows", useful=["a.txt", "c.txt"], not_useful="b.txt")
+  (folder / "sub").mkdir()
+  (folder / "a.txt").rename(folder / "sub" / "z.txt")
+  (folder / "b.txt").write_text("b\n\nNo more moss.")
+  (folder / "c.txt").rename(folder / "d.txt")
+  (folder / "d.txt").write_text("d\n\nMoss d grows in the shade.")
+  assert base.sync(folder).deleted == 2
+  (past,) = KnowledgeBase(base.path).past_questions()
+  assert [one.id for one in past.useful] == ["sub/z.txt"]
+  assert [one.id for one in past.not_useful] == ["b.txt"]
+  assert base.search("what grows")[0].id == "sub/z.txt"
+  (folder / "d.txt").rename(tmp_path / "d.txt")
+  base.delete("sub/z.txt")
+  base.sync(folder)
+  assert not [*base.past_questions()[0].useful], "it was deleted before it came back"
+
+
 def test_what_create_add_and_update_have_read_is_not_read_again(folder, tmp_path, read):
   for name in "abc":
     (folder / f"{name}.txt").write_text(f"{name}\n\nIt grows.")

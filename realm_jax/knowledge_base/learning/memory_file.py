@@ -198,19 +198,25 @@ class MemoryFile:
     if self._stat():
       self._rewrite()
 
-  def drop_missing(self, snapshot: Snapshot, deleted: Collection[str] | None = None) -> None:
+  def drop_missing(
+    self,
+    snapshot: Snapshot,
+    deleted: Collection[str] | None = None,
+    moved: Mapping[str, str] | None = None,
+  ) -> None:
     """Removes what was said about documents that are gone.
 
     Args:
       deleted: Those that were deleted just now. None looks for all, unless that was done before,
         because a process may have been killed before it dropped what it had deleted.
+      moved: New ids of some, to which it goes.
     """
     memory, commit = self.newest(), snapshot.commit.file
     if deleted is None:
       deleted = () if self._clean == commit else memory.documents
     self._clean = ""
     if about := memory.about(gone := snapshot.missing(deleted)):
-      self.replace({past.key: past.without(gone) for past in about}, {})
+      self.replace({past.key: past.moved(moved or {}).without(gone) for past in about}, {})
     self._clean = commit
 
   def _append(

@@ -4,7 +4,7 @@ import base64
 import dataclasses
 import hashlib
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,14 @@ class PastQuestion:
       answers=self.answers or before.answers,
       regex=self.regex if self.answers else before.regex,
     )
+
+  def moved(self, ids: Mapping[str, str]) -> "PastQuestion":
+    """Returns it with new ids of some documents."""
+    useful, not_useful = (
+      tuple(dataclasses.replace(one, id=ids.get(one.id, one.id)) for one in judged)
+      for judged in (self.useful, self.not_useful)
+    )
+    return dataclasses.replace(self, useful=useful, not_useful=not_useful)
 
   def without(self, gone: set[str]) -> "PastQuestion | None":
     """Returns it without some documents; None if nothing else was said about it."""

@@ -236,6 +236,19 @@ class Edit:
       are_meant_F = np.array([*map(of_files, segment.files)], bool)
       yield number, live & ~self._put[number] & are_meant_F[segment.files_D]
 
+  def moved(self, ids: Collection[str], after: Snapshot) -> dict[str, str]:
+    """Returns new ids of deleted documents, if one with the same text was added, as by a rename."""
+    gone = [id for id in self.deleted if id in ids]
+    places = filter(None, self.before.find(gone))
+    texts = dict(zip(gone, (self.before.document(place).text for place in places), strict=True))
+    added, found = {entry.name for entry in self._added}, dict[str, str]()
+    for number, entry in enumerate(after.commit.segments):
+      for row in range(entry.num_documents) if any(texts.values()) and entry.name in added else ():
+        document = after.document(Place(number, row))
+        if document.text in texts.values() and self.before.find([document.id]) == [None]:
+          found.setdefault(document.text, document.id)
+    return {id: found[text] for id, text in texts.items() if text and text in found}
+
   def write_states(self, after: Snapshot) -> None:
     """Writes the states of the files that were read, after the commit."""
     if self.states is not None:

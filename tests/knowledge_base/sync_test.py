@@ -152,6 +152,19 @@ def test_what_create_add_and_update_have_read_is_not_read_again(folder, tmp_path
   assert not (tmp_path / "kb" / file_states.FILE).exists(), "it has names of what is gone"
 
 
+@pytest.mark.parametrize("change", ["add", "update"])
+def test_a_record_that_is_gone_when_its_file_is_added_again_is_deleted_by_the_next_sync(
+  folder, tmp_path, change
+):
+  (folder / "notes.jsonl").write_text(lines(a="Moss.", b="Oak."))
+  base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
+  (folder / "notes.jsonl").write_text(lines(a="Moss."))
+  getattr(base, change)(folder)
+  assert len(base) == 2
+  assert base.sync(folder).deleted == 1
+  assert [*contents(base)] == ["a"]
+
+
 def test_what_is_bad_in_a_file_that_is_read_again_counts_once(folder, tmp_path):
   base = KnowledgeBase.create(tmp_path / "kb")
   (folder / "a.jsonl").write_text(lines(one="One.") + "{broken\n")

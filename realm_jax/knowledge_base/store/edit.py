@@ -252,7 +252,18 @@ class Edit:
   def write_states(self, after: Snapshot) -> None:
     """Writes the states of the files that were read, after the commit."""
     if self.states is not None:
-      self.states.write(after, elsewhere=self._elsewhere, gone=self._gone)
+      unsettled = self._elsewhere | self._outdated(self.states.broken)
+      self.states.write(after, unsettled=unsettled, gone=self._gone)
+
+  def _outdated(self, broken: Collection[str]) -> set[str]:
+    """Returns files that still have a document which was not put, and which no mistake keeps."""
+    stay = self._others(lambda file: not (self._gone(file) or file in broken))
+    found = zip(self.before.segments, stay, strict=True)
+    return {
+      segment.files[file]
+      for segment, (_, rows) in found
+      for file in np.unique(segment.files_D[rows]).tolist()
+    }
 
   def merge(self, numbers: Sequence[int]) -> None:
     """Replaces segments by one with their live documents."""

@@ -130,12 +130,13 @@ class FileStates:
       self.broken.add(key)
 
   def write(
-    self, after: Snapshot, *, elsewhere: Collection[str], gone: Callable[[str], bool]
+    self, after: Snapshot, *, unsettled: Collection[str], gone: Callable[[str], bool]
   ) -> None:
     """Writes the states after a change.
 
     Args:
-      elsewhere: Files of which a document stays that of another.
+      unsettled: Files that have other documents than they led to: one stays that of another file,
+        or one that is in them no more was not deleted.
       gone: Returns whether a file that was not read is there no more.
     """
     documents, states = _documents(after), {}
@@ -143,7 +144,7 @@ class FileStates:
       if key not in self._new and not gone(key):
         states[key] = state
     for key, (path, stat, state) in self._new.items():
-      if key not in elsewhere and _is_still(path, stat):
+      if key not in unsettled and _is_still(path, stat):
         states[key] = state._replace(documents=documents.get(key, 0))
     _remove_left(self._path)
     if states != self._known:

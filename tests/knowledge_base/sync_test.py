@@ -222,6 +222,20 @@ def test_two_files_with_one_id_are_refused_whichever_is_read(folder, tmp_path):
   }
 
 
+def test_a_record_moves_from_a_file_with_a_broken_line_to_another(folder, tmp_path):
+  (folder / "a.jsonl").write_text(lines(moss="It grows.", oak="It is tall."))
+  base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
+  (folder / "a.jsonl").write_text(lines(oak="It is tall.") + '{"id": "mo')
+  assert base.sync(folder).kept == 1
+  (folder / "b.jsonl").write_text(lines(moss="It dries."))
+  changes = base.sync(folder)
+  assert (changes.updated, changes.unchanged) == (1, 1)
+  assert base.document("moss").text == "It dries."
+  (folder / "b.jsonl").write_text(lines(oak="It is old."))
+  with pytest.raises(ValueError, match="two documents have the id 'oak'"):
+    base.sync(folder)
+
+
 def test_what_cannot_be_read_stays_and_is_named_and_the_rest_is_synced(
   folder, tmp_path, monkeypatch, read, long_ago
 ):

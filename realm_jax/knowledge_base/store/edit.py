@@ -156,7 +156,7 @@ class Edit:
     self._directory, self._check = directory, check
     self.before = before
     self._changed: list[str] = []
-    self._elsewhere: set[str] = set()  # files of which a document stays that of another
+    self._elsewhere: set[str] = set()  # files of which a document is that of another
     self._gone: Callable[[str], bool] = lambda file: False  # whether a file is there no more
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
@@ -179,8 +179,11 @@ class Edit:
     for document, place, digest in zip(documents, places, digests, strict=True):
       change = "added"
       if place is not None:
-        self._put[place.segment][place.row] = True
         file = self.before.file(place)
+        if self._put[place.segment][place.row]:  # kept for a file that may not have it any more
+          self.counts["unchanged"] -= 1
+          self._elsewhere.add(file)
+        self._put[place.segment][place.row] = True
         is_same = np.array_equal(self.before.digest(place), digest)
         change = "unchanged" if is_same else "updated"
         if is_same and (not replace or document.file in ("", file)):

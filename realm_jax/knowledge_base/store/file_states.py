@@ -135,8 +135,8 @@ class FileStates:
     """Writes the states after a change.
 
     Args:
-      unsettled: Files that have other documents than they led to: one stays that of another file,
-        or one that is in them no more was not deleted.
+      unsettled: Files that have other documents than they led to: one is that of another file, or
+        one that is in them no more was not deleted.
       gone: Returns whether a file that was not read is there no more.
     """
     documents, states = _documents(after), {}

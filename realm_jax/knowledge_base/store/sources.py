@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class Sources:
 
     return was_given
 
-  def named(self, documents: Sequence[Document]) -> list[Document]:
+  def named(self, documents: Sequence[Document], *, broken: Collection[str]) -> list[Document]:
     """Returns documents with the ids that they have in the knowledge base.
 
     One that its file names is named by the path below its source; if another file's has that, with
@@ -115,7 +115,8 @@ class Sources:
         own = [id for id in ids if id in there and self._before.file(there[id]) == document.file]
         document = dataclasses.replace(document, id=(own or free)[0])
       place = there.get(document.id)
-      if document.id in self._ids or (place and self._before.file(place) in self.unchanged):
+      file = self._before.file(place) if place else None
+      if document.id in self._ids or (file in self.unchanged and file not in broken):
         raise ValueError(f"two documents have the id {document.id!r}; give each its own")
       self._ids.add(document.id)
       named.append(document)

@@ -89,7 +89,7 @@ def put(edit: Edit, texts: Texts, *, path: str, change: Change) -> Changes:
   edit.keep(sources.unchanged)
   for batch in reading.batches(reader):
     documents = [record for record in batch if isinstance(record, Document)]
-    edit.put(sources.named(documents), replace=change != "add")
+    edit.put(sources.named(documents, broken=states.broken), replace=change != "add")
     if edit.replaced and change == "add":
       raise ValueError(
         f"{path} has {listed(edit.replaced)} with another content; nothing was added: update what "

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import watchfiles
 from absl import logging
@@ -16,8 +16,8 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
   """Yields True as soon as changes are seen, and after some; now and then False.
 
   Changes that follow each other closely are one, as when a program empties a file and writes it
-  anew. A folder that is replaced is followed. Where the system tells no changes, because one of the
-  folders is closed or there are too many, it yields True now and then.
+  anew. A folder that is replaced is followed; links below one are not, nor what cannot be read.
+  Where the system tells no changes, as of too many folders, it yields True now and then.
 
   Args:
     paths: Folders, with all that is below them, and files.
@@ -25,21 +25,27 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
   """
   outside, refusal = os.path.realpath(outside), ""
   while True:
-    before, is_refused = _identities(paths), False
+    before = _identities([*paths, *_folders(paths, outside=outside)])
+    is_refused = False
     try:
       is_new = True  # what changed before is seen by who looks now
       for changed in watchfiles.watch(
-        *paths,
+        *before,
         watch_filter=lambda _, path: not f"{os.path.realpath(path)}/".startswith(f"{outside}/"),
         step=_QUIET,
         debounce=_LONGEST,
         rust_timeout=int(1000 * _SECONDS),
         yield_on_timeout=True,
+        recursive=False,  # as that follows links, and ends at what cannot be read
+        ignore_permission_denied=True,
       ):
         yield is_new or bool(changed)
-        is_new = False
-        if _identities(paths) != before:
+        look = {*paths}
+        if is_new or changed:
+          look |= {*_folders(paths, outside=outside)}
+        if any(before.get(path, ()) != now for path, now in _identities(look).items()):
           break
+        is_new = False
     except FileNotFoundError:  # it is gone since then
       pass
     except (OSError, RuntimeError) as error:
@@ -50,18 +56,26 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
     yield True
     if is_refused:
       time.sleep(max(_SECONDS, (_SHARE - 1) * (time.monotonic() - begun)))
-    while None in _identities(paths):
+    while None in _identities(paths).values():
       time.sleep(_SECONDS)
       yield False
 
 
-def _identities(paths: Sequence[str]) -> list[tuple[int, int] | None]:
-  """Returns what each path is, or None where there is nothing."""
-  found: list[tuple[int, int] | None] = []
+def _folders(paths: Sequence[str], *, outside: str) -> Iterator[str]:
+  """Yields folders and all below them that can be read, without what links lead to."""
+  for path in paths:
+    for folder, below, _ in os.walk(path):
+      below[:] = [name for name in below if os.path.join(os.path.realpath(folder), name) != outside]
+      yield folder
+
+
+def _identities(paths: Iterable[str]) -> dict[str, tuple[int, int, bool] | None]:
+  """Returns what each path is and whether it can be read, or None where there is nothing."""
+  found: dict[str, tuple[int, int, bool] | None] = {}
   for path in paths:
     try:
       stat = os.stat(path)
-      found.append((stat.st_dev, stat.st_ino))
+      found[path] = stat.st_dev, stat.st_ino, os.access(path, os.R_OK)
     except OSError:
-      found.append(None)
+      found[path] = None
   return found

@@ -28,15 +28,7 @@ def jobs_of(file):
 def settings_of(job, file, bindings=()):
   """Returns the keywords that a job gets from an experiment."""
   configuration.configure(job, gin_files=[file], bindings=bindings, values={})
-  return {**_of_trainer(job), **gin.get_bindings(job)}
-
-
-def _of_trainer(job):
-  """Returns what the training that a job launches begins with."""
-  if job.__name__ != "launch_local":
-    return {}
-  trainer = main.find("pretrain")
-  return {"start": gin.get_bindings(trainer).get("start", ())}
+  return gin.get_bindings(job)
 
 
 def begins(part, job, values, head):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from realm_jax.foundations import system
+from realm_jax.training.gpu_programs import Counts
 
 GIB = 2**30
 
@@ -20,9 +21,9 @@ class Peak(NamedTuple):
   flops: float
   memory_bandwidth: float
 
-  def seconds(self, *, flops: float, bytes_accessed: float) -> float:
+  def seconds(self, counts: Counts) -> float:
     """Returns the least time of a program: it computes and moves bytes at the same time."""
-    return max(flops / self.flops, bytes_accessed / self.memory_bandwidth)
+    return max(counts.flops / self.flops, counts.bytes_accessed / self.memory_bandwidth)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import psutil
 from absl import logging
+from jax.experimental import topologies
 
 from realm_jax.foundations import extras
 from realm_jax.training import gpu_programs
@@ -48,9 +49,6 @@ class CompiledProgram:
 
   Attributes:
     result_bytes: Bytes of results that do not reuse the buffer of an argument.
-    flops: Operations.
-    bytes_accessed: Bytes read and written by all operations.
-    kernels: Number of kernels that a GPU runs; 0 if they are not counted.
     refusal: Why the program cannot be compiled for this device, or None. If set, the other figures
       are 0.
   """
@@ -59,15 +57,8 @@ class CompiledProgram:
   temporary_bytes: int = 0
   result_bytes: int = 0
   code_bytes: int = 0
-  flops: float = 0.0
-  bytes_accessed: float = 0.0
-  kernels: int = 0
+  counts: gpu_programs.Counts = gpu_programs.Counts()
   refusal: str | None = None
-
-  @property
-  def memory_bytes(self) -> int:
-    """Bytes of device memory in use while it runs."""
-    return self.argument_bytes + self.temporary_bytes + self.result_bytes + self.code_bytes
 
 
 def open_topology(name: str) -> Topology:
@@ -125,13 +116,13 @@ def compile_program(name: str, program, *arguments, repeats: int = 1) -> Compile
       refusal = _first_line(error)
   if compiled is None:
     return CompiledProgram(refusal=refusal)
-  memory, counted = compiled.memory_analysis(), counts(compiled, device=device, repeats=repeats)
+  memory = compiled.memory_analysis()
   return CompiledProgram(
     argument_bytes=memory.argument_size_in_bytes,
     temporary_bytes=memory.temp_size_in_bytes,
     result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
     code_bytes=memory.generated_code_size_in_bytes,
-    **dataclasses.asdict(counted),
+    counts=counts(compiled, device=device, repeats=repeats),
   )
 
 
@@ -194,15 +185,8 @@ def _gpu_devices(name: str, *, kind: str, count: str) -> Sequence[jax.Device]:
     raise ValueError(f"topology {name} needs jax[cuda12]: {extras.how_to_install('cuda12')}")
   # Otherwise the plugin would look for a GPU, and give up.
   os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-  from jax.experimental import topologies
-
-  try:
-    description = topologies.get_topology_desc(
-      platform="cuda", target_config=GPUS[kind].target_config, topology=f"1x1x{count}"
-    )
-  except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
-    raise ValueError(f"XLA knows no topology {name}: {_first_line(error)}") from error
-  return list(description.devices)
+  config = GPUS[kind].target_config
+  return _described(name, platform="cuda", target_config=config, topology=f"1x1x{count}")
 
 
 def _tpu_devices(name: str, *, kind: str, sizes: str) -> Sequence[jax.Device]:
@@ -214,17 +198,16 @@ def _tpu_devices(name: str, *, kind: str, sizes: str) -> Sequence[jax.Device]:
   os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v3-8")
   os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
   os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
-  from jax.experimental import topologies
+  topology = f"{_LIBTPU_NAMES.get(kind, kind)}:{sizes}"
+  settings = _ONE_DEVICE_PER_CHIP.get(kind, {})
+  return _described(name, platform="tpu", topology_name=topology, **settings)
 
+
+def _described(name: str, **described) -> Sequence[jax.Device]:
   try:
-    description = topologies.get_topology_desc(
-      platform="tpu",
-      topology_name=f"{_LIBTPU_NAMES.get(kind, kind)}:{sizes}",
-      **_ONE_DEVICE_PER_CHIP.get(kind, {}),
-    )
-  except jax.errors.JaxRuntimeError as error:
-    raise ValueError(f"libtpu knows no topology {name}: {_first_line(error)}") from error
-  return list(description.devices)
+    return list(topologies.get_topology_desc(**described).devices)
+  except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+    raise ValueError(f"the compiler knows no topology {name}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -30,7 +30,7 @@ _ATTENTION = {"__cudnn$fmhaSoftmax": 2, "__cudnn$fmhaSoftmaxBackward": 5}
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """What a device does in one run of a program."""
+  """What a device does in one run of a program; only a GPU's kernels are counted."""
 
   kernels: int = 0
   flops: float = 0.0
@@ -172,8 +172,11 @@ class _Counting:
     read = 0.0
     for user in inner.values():
       if own.name in user.operands:
-        passed_on = user.opcode == "bitcast" and not user.is_root
-        read += self._read_inside(inner, user) if passed_on else self._read(inner, own.name, user)
+        if user.opcode in ("bitcast", "convert") and not user.is_root:
+          # Only what is used of it is computed.
+          read += self._read_inside(inner, user) * _size(own.type) / _size(user.type)
+        else:
+          read += self._read(inner, own.name, user)
     return read
 
   def _written(self, computation: _Computation, own: _Instruction) -> float:

@@ -163,7 +163,7 @@ class MachineChecks:
       raise CheckError(f"the loss is {loss}")
     peak = peak_of(self.device, num_devices=self.mesh.size)
     counted = counts(compiled, device=self.device, repeats=training.mesh.accumulate_steps)
-    least = peak and peak.seconds(flops=counted.flops, bytes_accessed=counted.bytes_accessed)
+    least = peak and peak.seconds(counted)
     return seconds, least
 
 

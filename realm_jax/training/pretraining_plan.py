@@ -157,20 +157,18 @@ class PretrainingPlan:
     if peak is None:
       return
 
-    def seconds(of: CompiledProgram) -> float:
-      return peak.seconds(flops=of.flops, bytes_accessed=of.bytes_accessed) / share
-
     yield (
       f"estimated at {share:.0%} of {peak.flops / 1e12:.4g} TFLOP/s and "
       f"{peak.memory_bandwidth / 1e9:.4g} GB/s:"
     )
-    step, encoder = compiled[_STEP], compiled[_ENCODER]
+    step, encoder = compiled[_STEP].counts, compiled[_ENCODER].counts
     if step.flops:
       kernels = f" in {step.kernels:,} kernels" if step.kernels else ""
       flops, moved = step.flops / 1e12, step.bytes_accessed / 1e9
-      yield f"  {seconds(step):.3g} s a step: {flops:.3g} TFLOP, {moved:.3g} GB a device{kernels}"
+      seconds = peak.seconds(step) / share
+      yield f"  {seconds:.3g} s a step: {flops:.3g} TFLOP, {moved:.3g} GB a device{kernels}"
     if encoder.flops:
-      on_all = seconds(encoder) * num_passages / self.passages_of_device
+      on_all = peak.seconds(encoder) / share * num_passages / self.passages_of_device
       yield (
         f"  {on_all / len(devices):.3g} s to embed {num_passages:,} passages of full length on as "
         f"many devices, {on_all:.4g} device-seconds"

@@ -85,7 +85,7 @@ def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypat
   counts = gpu_programs.Counts(0, 2e9, 1e9)
 
   def analysed(*_, repeats):
-    return ahead_of_time.CompiledProgram(**dataclasses.asdict(counts * repeats))
+    return ahead_of_time.CompiledProgram(counts=counts * repeats)
 
   monkeypatch.setattr(pretraining_plan, "compile_program", analysed)
   monkeypatch.setattr(pretraining_plan, "peak_of", lambda *_, **__: accelerators.Peak(1e10, 2.5e9))

@@ -34,6 +34,13 @@ PROGRAM = """HloModule jit_step, is_scheduled=true
   ROOT %scatter = f32[1000,128]{1,0} scatter(%sums, %own.1, %new), to_apply=%add
 }
 
+%rounded_rows (wide.1: f32[1000,128]) -> bf16[8,128] {
+  %wide.1 = f32[1000,128]{1,0} parameter(0)
+  %rounded = bf16[1000,128]{1,0} convert(%wide.1)
+  %few = bf16[8,128]{1,0} slice(%rounded), slice={[0:8], [0:128]}
+  ROOT %twice = bf16[8,128]{1,0} add(%few, %few)
+}
+
 %short (pair: (bf16[64,128], bf16[128,256])) -> f32[64,256] {
   %pair = (bf16[64,128]{1,0}, bf16[128,256]{1,0}) parameter(0)
   %zeros = f32[] constant(0)
@@ -70,6 +77,7 @@ ENTRY %main (table.2: f32[1000,128], ids.2: s32[3,64], q: bf16[2,32,4,8]) -> f32
   %blas = (f32[64,128]{1,0}, s8[4194304]{0}) custom-call(%lines, %weights), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
   %new.1 = f32[64,128]{1,0} get-tuple-element(%blas), index=0
   %attention = (bf16[2,32,4,8]{3,2,1,0}, u8[0]{0}) custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmax"
+  %few.1 = bf16[8,128]{1,0} fusion(%table.2), kind=kLoop, calls=%rounded_rows
   %own.2 = s32[64,1]{1,0} constant({...})
   ROOT %sum = f32[1000,128]{1,0} fusion(%table.2, %own.2, %new.1), kind=kInput, calls=%add_rows
 }
@@ -80,6 +88,7 @@ ATTENTION = 2 * 2 * (2 * 4 * 32 * 32 * 8)
 LOOK_UP = 64 * 128 * 4 + 64 * 4 + 4 + 64 * 128 * 2
 GEMM = 64 * 128 * 2 + 128 * 256 * 2 + 64 * 256 * 4
 BLAS = 64 * 256 * 4 + 256 * 128 * 4 + 64 * 128 * 4
+ROUNDED = 8 * 128 * (4 + 2)
 CUDNN = 2 * math.prod((2, 32, 4, 8)) * 2
 SCATTER = 3 * 64 * 128 * 4 + 64 * 4
 
@@ -87,14 +96,14 @@ SCATTER = 3 * 64 * 128 * 4 + 64 * 4
 def test_loops_count_as_often_as_they_run_and_of_branches_the_last():
   found = count(PROGRAM)
   assert found.flops == 3 * PRODUCT + PRODUCT + ATTENTION
-  assert found.kernels == 3 * 2 + 3
-  assert found.bytes_accessed == 3 * (LOOK_UP + GEMM) + BLAS + CUDNN + SCATTER
+  assert found.kernels == 3 * 2 + 4
+  assert found.bytes_accessed == 3 * (LOOK_UP + GEMM) + BLAS + CUDNN + ROUNDED + SCATTER
 
 
 def test_another_branch_may_be_counted():
   found = count(PROGRAM, branch=0)
   assert found.flops == PRODUCT + ATTENTION
-  assert found.bytes_accessed == 3 * (LOOK_UP + 64 * 256 * 4 + 4) + BLAS + CUDNN + SCATTER
+  assert found.bytes_accessed == 3 * (LOOK_UP + 64 * 256 * 4 + 4) + BLAS + CUDNN + ROUNDED + SCATTER
 
 
 def test_another_text_is_refused():

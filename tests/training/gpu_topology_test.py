@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from realm_jax.training.accelerators import GPUS
+
 pytestmark = pytest.mark.skipif(
   importlib.util.find_spec("jax_cuda12_plugin") is None, reason="needs jax[cuda12]"
 )
@@ -52,7 +54,7 @@ def output_of(*command):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["h100", "a100", "rtx4090"])
+@pytest.mark.parametrize("kind", GPUS)
 def test_attention_without_dropout_is_one_kernel_forwards_and_one_backwards(kind):
   without, dropped = json.loads(output_of("-c", COMPILE, f"{kind}:1")).values()
   assert [without.count(f'"__cudnn$fmhaSoftmax{name}"') for name in ("", "Backward")] == [1, 1]

@@ -14,7 +14,7 @@ from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
 Features = dict[str, np.ndarray]
 Masking = Literal["salient_span", "random_span", "random_token", "passage_tokens"]
 # Changes when tasks make other examples from a seed, or their iterators have other positions.
-PIPELINE = 4
+PIPELINE = 5
 # Why examples could not be masked, in the order of the pipeline's counts.
 REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
 
@@ -151,7 +151,7 @@ def most_streams(open_stream: Callable[..., Batches], counts: Iterable[int]) -> 
 
 
 def masked_queries(features: Features) -> MaskedQueries:
-  """Returns the `MaskedQueries` of a batch from `MaskedQueryConverter`."""
+  """Returns the `MaskedQueries` of a batch of masked queries."""
   return MaskedQueries(
     query=tokens(features["query"]),
     mlm_positions_BxM=features["mlm_positions"],
@@ -162,7 +162,7 @@ def masked_queries(features: Features) -> MaskedQueries:
 
 
 def questions(features: Features) -> Questions:
-  """Returns the `Questions` of a batch from `OpenQuestionConverter`."""
+  """Returns the `Questions` of a batch of questions."""
   query = tokens(features["query"])
   return Questions(
     query=query,

@@ -17,6 +17,7 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.corpus import tagged_examples
+from realm_jax.corpus.passage_store import BODY_SHARE, SPECIAL_TOKENS_PER_PASSAGE
 from realm_jax.data.batches import REJECTIONS
 from realm_jax.text.tokenization import WordPieceTokenizer
 
@@ -200,7 +201,7 @@ def crop(dataset: tf.data.Dataset, sequence_length) -> tf.data.Dataset:
 def build_masked_query(
   dataset: tf.data.Dataset, sequence_length, *, tokenizer: WordPieceTokenizer
 ) -> tf.data.Dataset:
-  """Makes the features of `MaskedQueryConverter` from `ids`, `masked` and `masked_ids`.
+  """Makes the features of masked queries from `ids`, `masked` and `masked_ids`.
 
   `query` is `[CLS] x [SEP]`, truncated to its length. The first `sequence_length["mlm_targets"]`
   masked wordpieces are predicted, the others stay hidden. Features are padded to their lengths. An
@@ -316,6 +317,33 @@ def build_inverse_cloze(
   # A tokenizer call runs hundreds of small operations, whether for one passage or for many.
   batches = with_sentences.ragged_batch(_PASSAGES_AT_ONCE)
   return build(batches).unbatch().filter(lambda example: tf.size(example["body"]) > 0)
+
+
+def join_title_and_body(
+  dataset: tf.data.Dataset, sequence_length, *, tokenizer: WordPieceTokenizer
+) -> tf.data.Dataset:
+  """Makes `passage`, `[CLS] title [SEP] body [SEP]`, with segments; pads it and `query`."""
+  length = sequence_length["passage"]
+  room = length - SPECIAL_TOKENS_PER_PASSAGE
+
+  def join(example):
+    title, body = example["title"], example["body"]
+    title = title[: room - tf.minimum(tf.size(body), length // BODY_SHARE)]
+    body = body[: room - tf.size(title)]
+    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+    return {
+      "query": pad(example["query"], sequence_length["query"]),
+      "passage": pad(tf.concat([cls, title, sep, body, sep], 0), length),
+      "passage_segments": pad(tf.repeat([0, 1], [tf.size(title) + 2, tf.size(body) + 1]), length),
+      "passage_uid": example["uid"][tf.newaxis],
+    }
+
+  return dataset.map(join, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def pad(values: tf.Tensor, length: int) -> tf.Tensor:
+  """Pads ids with 0 to a static length."""
+  return tf.ensure_shape(tf.pad(values, [[0, length - tf.size(values)]]), [length])
 
 
 def _inside(token_starts, token_limits, span_starts, span_limits):

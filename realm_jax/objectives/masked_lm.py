@@ -14,7 +14,7 @@ from realm_jax.objectives.objective import Loss, Metrics, Objective, dropout_key
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLm(Objective):
-  """The masked words of `MaskedQueryConverter`'s features, without retrieval."""
+  """The masked words of a batch of masked queries, without retrieval."""
 
   def build(self, model: Any) -> Loss:
     """Returns the objective of a `KnowledgeAugmentedEncoder`."""

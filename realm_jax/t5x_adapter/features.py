@@ -10,36 +10,27 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.data import batches
-from realm_jax.data.input_pipeline import MaskedQueryConverter
 from realm_jax.devices import processes
 from realm_jax.devices.datatypes import Array, MaskedQueries, Tokens
 
 Features = Mapping[str, Array]
 _PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}
-_SPEC = seqio.FeatureConverter.FeatureSpec
 
 
-class MaskedQueryFeatures(MaskedQueryConverter):
-  """Makes masked queries with `source_uid` as two int32s, because t5x passes nothing wider."""
+class MaskedQueryFeatures(seqio.PassThroughFeatureConverter):
+  """Gives masked queries `source_uid` as two int32s, because t5x passes nothing wider."""
 
-  MODEL_FEATURES = {
-    **MaskedQueryConverter.TASK_FEATURES,
-    "mlm_weights": _SPEC(tf.float32),
-    "source_uid": _SPEC(tf.int32),
-  }
-
-  def _convert_features(
+  def __call__(
     self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
   ) -> tf.data.Dataset:
+    del task_feature_lengths
+
     def convert(features):
       uid = tf.bitcast(features["source_uid"], tf.int32)[0]
-      return {name: features[name] for name in self.MODEL_FEATURES} | {"source_uid": uid}
+      kept = {name: rows for name, rows in features.items() if name != "rejections"}
+      return {**kept, "source_uid": uid}
 
-    return super()._convert_features(ds, task_feature_lengths).map(convert)
-
-  def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
-    lengths = super().get_model_feature_lengths(task_feature_lengths)
-    return {**{name: lengths[name] for name in self.MODEL_FEATURES}, "source_uid": 2}
+    return ds.map(convert)
 
 
 def make_converter(

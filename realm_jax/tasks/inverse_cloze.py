@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from realm_jax.corpus import tagged_examples
-from realm_jax.data.preprocessors import build_inverse_cloze
+from realm_jax.data.preprocessors import build_inverse_cloze, join_title_and_body
 from realm_jax.tasks.salient_span_masking import seqio_name, tagged_source, wordpiece_feature
 from realm_jax.text import tokenization
 
@@ -41,8 +41,12 @@ def register(
   return seqio.TaskRegistry.add(
     name,
     source=tagged_source(corpus),
-    preprocessors=[_parse, build],
-    output_features={"query": feature, "title": feature, "body": feature},
+    preprocessors=[
+      _parse,
+      build,
+      functools.partial(join_title_and_body, tokenizer=tokenizer),
+    ],
+    output_features={"query": feature, "passage": feature},
   )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from realm_jax.data.preprocessors import pad
 from realm_jax.data.questions import read_questions, texts_digest
 from realm_jax.tasks.salient_span_masking import seqio_name, wordpiece_feature
 from realm_jax.text import tokenization
@@ -15,8 +16,8 @@ from realm_jax.text.wordpieces import MASK
 def register(*, questions: str, vocabulary: str) -> seqio.Task:
   """Registers the questions of a file, unless they are registered already.
 
-  An example has `query`, the truncated `[CLS] x [SEP]`, and `question_index`, the position in the
-  file. In training every epoch has a different order.
+  An example has `query`, `[CLS] x [SEP]` truncated or padded, and `question_index`, the position
+  in the file. In training every epoch has a different order.
 
   Args:
     questions: JSON Lines with `question` and `answer`.
@@ -63,16 +64,16 @@ def tokenize_question(
   *,
   tokenizer: tokenization.WordPieceTokenizer,
 ) -> tf.data.Dataset:
-  """Makes `query` from `text`, truncated to its length; a literal `[MASK]` is the mask token."""
-  room = sequence_length["query"] - 2
+  """Makes `query` of its length from `text`; a literal `[MASK]` is the mask token."""
+  length = sequence_length["query"]
 
   def convert(example):
     parts = tf.strings.split(example["text"], sep=MASK)
     ids = tokenizer.tokenize_with_offsets(parts)[0]
     masks = tf.fill([tf.shape(parts)[0], 1], tokenizer.mask_id)
-    ids = tf.concat([masks, ids], axis=1).flat_values[1:][:room]
+    ids = tf.concat([masks, ids], axis=1).flat_values[1:][: length - 2]
     return {
-      "query": tf.concat([[tokenizer.cls_id], ids, [tokenizer.sep_id]], 0),
+      "query": pad(tf.concat([[tokenizer.cls_id], ids, [tokenizer.sep_id]], 0), length),
       "question_index": example["question_index"][tf.newaxis],
     }
 

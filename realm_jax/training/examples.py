@@ -46,7 +46,7 @@ class DataConfig(choices.Checked):
     }
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    """Returns the task, its converter and its lengths, for `input_pipeline.task_batches`."""
+    """Returns the task and its lengths, for `input_pipeline.task_batches`."""
     raise NotImplementedError
 
 
@@ -67,12 +67,10 @@ class MaskedQueryData(DataConfig):
   mask: batches.Masking = "salient_span"
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.input_pipeline import MaskedQueryConverter
     from realm_jax.tasks import salient_span_masking
 
     return {
       "task": salient_span_masking.register(corpus=source, vocabulary=vocabulary, mask=self.mask),
-      "converter": MaskedQueryConverter(),
       "lengths": {
         "query": self.query_length,
         "mlm_positions": self.max_masks,
@@ -97,21 +95,17 @@ class PairData(DataConfig):
   hide_salient_spans: bool = False
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.input_pipeline import PairConverter
     from realm_jax.tasks import inverse_cloze
 
-    pieces = wordpieces.load(vocabulary)
     return {
       "task": inverse_cloze.register(
         corpus=source,
         vocabulary=vocabulary,
         hide_salient_spans=self.hide_salient_spans,
       ),
-      "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),
       "lengths": {
         "query": self.query_length,
-        "title": self.passage_length,
-        "body": self.passage_length,
+        "passage": self.passage_length,
       },
     }
 
@@ -125,12 +119,10 @@ class QuestionData(DataConfig):
   query_length: choices.TextLength = 64
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.input_pipeline import OpenQuestionConverter
     from realm_jax.tasks import open_qa
 
     return {
       "task": open_qa.register(questions=source, vocabulary=vocabulary),
-      "converter": OpenQuestionConverter(),
       "lengths": {"query": self.query_length, "question_index": 1},
     }
 

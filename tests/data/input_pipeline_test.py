@@ -5,12 +5,8 @@ import tensorflow as tf
 from realm_jax.corpus import tagged_examples
 from realm_jax.corpus.passage_store import Passage
 from realm_jax.data.batches import Shard, Streams, masked_queries
-from realm_jax.data.input_pipeline import (
-  BatchIterator,
-  MaskedQueryConverter,
-  PairConverter,
-  task_batches,
-)
+from realm_jax.data.input_pipeline import BatchIterator, task_batches
+from realm_jax.data.preprocessors import join_title_and_body
 from realm_jax.tasks import salient_span_masking
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -46,7 +42,6 @@ def masked(corpus, *, training, mask="salient_span", seed=0, batch_size=4, shard
     salient_span_masking.register(
       corpus=str(corpus), vocabulary=str(corpus / "vocabulary"), mask=mask
     ),
-    converter=MaskedQueryConverter(),
     lengths=LENGTHS,
     batch_size=batch_size,
     seed=seed,
@@ -192,29 +187,19 @@ def test_fewer_examples_than_streams_are_refused_with_a_number_that_would_do(
   assert str(error.value).endswith(message)
 
 
-def convert(converter, features, lengths):
-  data = tf.data.Dataset.from_tensors(features)
-  (converted,) = converter(data, lengths).as_numpy_iterator()
-  return converted
-
-
 def int32(*values):
   return tf.constant(values, tf.int32)
 
 
 def test_masked_queries_become_a_batch():
-  lengths = {"query": 6, "mlm_positions": 3, "mlm_targets": 3}
-  masked = {
-    "query": int32(2, 7, 4, 3, 0, 0),
-    "mlm_positions": int32(2, 0, 0),
-    "mlm_targets": int32(8, 0, 0),
-    "mlm_weights": tf.constant([1, 0, 0], tf.float32),
-    "source_uid": tf.constant([2**62], tf.int64),
-    "rejections": tf.constant([1, 0, 5], tf.int64),
+  features = {
+    "query": np.int32([[2, 7, 4, 3, 0, 0]]),
+    "mlm_positions": np.int32([[2, 0, 0]]),
+    "mlm_targets": np.int32([[8, 0, 0]]),
+    "mlm_weights": np.float32([[1, 0, 0]]),
+    "source_uid": np.int64([[2**62]]),
   }
-  features = convert(MaskedQueryConverter(), masked, lengths)
-  assert features["rejections"].tolist() == [1, 0, 5]
-  batch = masked_queries({name: value[np.newaxis] for name, value in features.items()})
+  batch = masked_queries(features)
   assert batch.query.ids.tolist() == [[2, 7, 4, 3, 0, 0]]
   assert batch.query.mask.tolist() == [[True] * 4 + [False] * 2]
   assert batch.query.segments.tolist() == [[0] * 6]
@@ -234,16 +219,18 @@ def test_masked_queries_become_a_batch():
   ],
 )
 def test_title_and_body_become_a_passage(title, body, passage, segments):
-  features = convert(
-    PairConverter(cls_id=2, sep_id=3),
-    {
-      "query": int32(2, 9, 3),
-      "title": int32(*title),
-      "body": int32(*body),
-      "uid": tf.constant(2**62, tf.int64),
-    },
-    {"query": 5, "title": 8, "body": 8},
+  example = {
+    "query": int32(2, 9, 3),
+    "title": int32(*title),
+    "body": int32(*body),
+    "uid": tf.constant(2**62, tf.int64),
+  }
+  pairs = join_title_and_body(
+    tf.data.Dataset.from_tensors(example),
+    {"query": 5, "passage": 8},
+    tokenizer=WordPieceTokenizer(SPECIAL_TOKENS),
   )
+  (features,) = pairs.as_numpy_iterator()
   assert features["passage_uid"].tolist() == [2**62]
   assert features["query"].tolist() == [2, 9, 3, 0, 0]
   assert features["passage"].tolist() == passage

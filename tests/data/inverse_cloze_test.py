@@ -45,7 +45,7 @@ def build(*passages, removal_rate, hide_salient_spans=False, query_length=20, se
   with seqio.utils.map_seed_manager(seed):
     data = build_inverse_cloze(
       data,
-      {"query": query_length, "title": 20, "body": 20},
+      {"query": query_length},
       tokenizer=TOKENIZER,
       removal_rate=removal_rate,
       hide_salient_spans=hide_salient_spans,

@@ -8,7 +8,6 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 
 import tensorflow as tf
 
-from realm_jax.data.input_pipeline import MaskedQueryConverter
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.t5x_adapter import features
 
@@ -47,4 +46,4 @@ def test_source_uids_stay_whole():
 
 def test_queries_are_not_packed():
   with pytest.raises(ValueError, match="pack=True.*DatasetConfig.pack = False"):
-    features.make_converter(MaskedQueryConverter, pack=True)
+    features.make_converter(features.MaskedQueryFeatures, pack=True)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from realm_jax.data import input_pipeline
-from realm_jax.data.input_pipeline import OpenQuestionConverter
 from realm_jax.data.question_batches import question_batches
 from realm_jax.tasks import open_qa
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -24,7 +23,6 @@ def write(directory, texts):
 def batches(task, *, batch_size, training, length=5, seed=0):
   return input_pipeline.task_batches(
     task,
-    converter=OpenQuestionConverter(),
     lengths={"query": length, "question_index": 1},
     batch_size=batch_size,
     seed=seed,

@@ -58,3 +58,26 @@ def test_a_question_that_cannot_be_embedded_fails_alone():
     assert found["too"].result()[1] == 2
     with pytest.raises(ValueError, match="bad is refused"):
       found["bad"].result()
+
+
+def test_who_is_interrupted_leaves_nobody_waiting():
+  begun, go_on, interrupts = threading.Event(), threading.Event(), iter([True])
+
+  def embed(texts):
+    begun.set()
+    assert go_on.wait(30)
+    if "second" in texts and next(interrupts, False):
+      raise KeyboardInterrupt
+    return np.stack([*map(length_of, texts)])
+
+  together = Together(embed, most=8)
+  with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    first = pool.submit(together, "first")
+    assert begun.wait(30)
+    others = [pool.submit(together, text) for text in ("second", "third")]
+    while len(together._waiting) < 2:
+      pass
+    go_on.set()
+    assert first.result()[0] == 5
+    errors = {type(one.exception()) for one in others}
+  assert errors == {KeyboardInterrupt, RuntimeError} and together("second")[0] == 6

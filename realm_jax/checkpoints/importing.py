@@ -30,7 +30,7 @@ from realm_jax.corpus.passage_store import (
   passage_uid,
 )
 from realm_jax.devices import directory_lock
-from realm_jax.foundations import atomic_files, hub, json_fields, object_store, progress, text_files
+from realm_jax.foundations import atomic_files, hub, json_fields, object_store, progress
 from realm_jax.index import generations, publication
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.models.encoder import example_tokens
@@ -80,7 +80,7 @@ def read_source(path: str) -> Source:
   path = hub.fetch(path).directory
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {path}; download the weights and give their directory")
-  with text_files.settings_of(path):
+  with json_fields.named(path):
     return huggingface_files.read(path)
 
 
@@ -101,8 +101,7 @@ def read_tokenizer(
   directories = [vocabulary] if vocabulary is not None else [s.tokenizer for s in sources]
   for directory in directories:
     declared = tensorflow_files.lower_case(directory) if lower_case is None else lower_case
-    with text_files.settings_of(directory):
-      tokenizer = vocabularies.read(directory, lower_case=declared)
+    tokenizer = vocabularies.read(directory, lower_case=declared)
     if tokenizer is None:
       continue
     if lower_case is None and any(encoder.lower_case for encoder in encoders):

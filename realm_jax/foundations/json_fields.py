@@ -25,7 +25,11 @@ def named(path: str | os.PathLike) -> Iterator[None]:
   except WRONG as error:
     if isinstance(error, ValueError) and os.fspath(path) in str(error):
       raise
-    reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    reason = str(error)
+    if isinstance(error, KeyError):
+      reason = f"it lacks {error}"
+    elif not isinstance(error, ValueError):
+      reason = f"something is missing or of another type than expected ({error})"
     raise ValueError(f"{os.fspath(path)} cannot be read: {reason:.500}") from error
 
 

@@ -1,12 +1,10 @@
 """Text and JSON that others wrote: what is wrong with a file is said with its name."""
 
 import codecs
-import contextlib
 import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 from absl import logging
@@ -113,15 +111,3 @@ def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:
       f"{os.fspath(path)} holds a JSON {type(content).__name__}, not {kind.__name__}"
     )
   return content
-
-
-@contextlib.contextmanager
-def settings_of(path: str | os.PathLike) -> Iterator[None]:
-  """Names a file or directory of others in which a setting is missing or of another type."""
-  try:
-    yield
-  except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
-    raise ValueError(
-      f"{os.fspath(path)}: a setting is missing or has another type than expected "
-      f"({type(error).__name__}: {error}); download it again"
-    ) from error

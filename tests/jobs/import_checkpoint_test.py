@@ -129,7 +129,7 @@ BERT_CONFIG = {"config.json": huggingface_names.config_to_json(CONFIG)}
 @pytest.mark.parametrize(
   ("files", "message"),
   [
-    ({f"{WEIGHTS}.index.json": {"metadata": {}}, WEIGHTS: None}, "bert: .* 'weight_map'"),
+    ({f"{WEIGHTS}.index.json": {"metadata": {}}, WEIGHTS: None}, "bert .* lacks 'weight_map'"),
     ({f"{WEIGHTS}.index.json": {"weight_map": ["a"]}, WEIGHTS: None}, "another type than expe"),
     ({f"{WEIGHTS}.index.json": {"weight_map": {"a": 1}}, WEIGHTS: None}, "another type than exp"),
     ({"hidden_size": "8"}, "hidden_size='8'; give a number"),
@@ -138,9 +138,9 @@ BERT_CONFIG = {"config.json": huggingface_names.config_to_json(CONFIG)}
       {"num_hidden_layers": 10**30},
       "num_layers=1000000000000000000000000000000; give at least 1 and at most",
     ),
-    ({"hidden_act": ["gelu"]}, "bert: .* another type than expected"),
+    ({"hidden_act": ["gelu"]}, "bert .* another type than expected"),
     ({"max_position_embeddings": "512"}, "another type than expected|max_length='512'"),
-    ({"tokenizer_config.json": {"added_tokens_decoder": [1]}}, "bert: .* another type than exp"),
+    ({"tokenizer_config.json": {"added_tokens_decoder": [1]}}, "bert .* another type than exp"),
     (
       {"tokenizer_config.json": {"do_lower_case": "no"}},
       "vocab.txt: lower_case is 'no'; it is true or false",

@@ -20,7 +20,6 @@ from realm_jax.checkpoints.formats.huggingface_names import (
   PROJECTION,
   SPANS,
 )
-from realm_jax.foundations import text_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.open_qa import SpanReaderConfig
@@ -212,10 +211,9 @@ def _networks(source: Source) -> list[_Network]:
       config = huggingface_names.config_from_weights(source.weights, stem, name=source.name)
       networks.append(_Network(source, stem, config))
       continue
-    with text_files.settings_of(source.name):
-      config, skipped = huggingface_names.config_from_json(
-        source.settings, name=source.name, stem=stem
-      )
+    config, skipped = huggingface_names.config_from_json(
+      source.settings, name=source.name, stem=stem
+    )
     weights, name = source.weights, stem + _POSITIONS
     if skipped and name in weights:
       weights = {**weights, name: weights[name][skipped:]}

@@ -245,11 +245,10 @@ class Answerer(abc.ABC, Generic[Model]):
   ) -> Iterator[tuple[Explanation, Tokens]]:
     """Yields each explanation with the query `[1, L]` used for the search."""
 
-  def warm_up(self, *, max_texts: int = 1) -> None:
-    """Compiles the programs for up to `max_texts` texts at once."""
+  def warm_up(self) -> None:
+    """Compiles the programs for one text."""
     text = MASK if self.kind == "mask" else "warm"
-    for doublings in range(max_texts.bit_length()):
-      self.explain([text] * (1 << doublings))
+    self.explain([text])
     written = self.corpus.write("", "warm")
     self.explain([text], edits=Edits().with_passage(len(self.corpus.store), written))
 

@@ -1,5 +1,6 @@
 """Compiles opened checkpoints to a mask filler, a question answerer or a question search."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionSear
 from realm_jax.answering.reading import Reading, read
 from realm_jax.answering.span_reader import AnswerText, QuestionModel
 from realm_jax.checkpoints import orbax_files, saved_models
-from realm_jax.checkpoints.opening import Opened, Sources, open_sources, published_generations
+from realm_jax.checkpoints.opening import Opened, Sources, open_sources
 from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.index import generations
@@ -138,7 +139,7 @@ def _corpus(opened: Opened, embed: Callable, *, history: int) -> EditableCorpus:
 def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
   """Opens the newest generations up to the one in use, oldest first."""
   index = opened.sources.index
-  published = published_generations(opened.sources, opened.saved, opened.store)
+  published = dataclasses.replace(opened.published, with_embeddings=False)
   numbers = [
     number for number in generations.all_generations(index) if number <= opened.loaded.generation
   ]

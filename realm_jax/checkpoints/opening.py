@@ -60,6 +60,7 @@ class Opened:
   """A checkpoint, a corpus and a generation of its index that match each other.
 
   Attributes:
+    published: The generations of the index, which reject what mismatches checkpoint or corpus.
     manifest: The manifest of the generation to search.
     loaded: That generation, with its embeddings if the model has a span reader or BM25 is fused.
     hybrid: BM25 in addition to the generation; None with a dense retriever.
@@ -68,6 +69,7 @@ class Opened:
   sources: Sources
   saved: saved_models.SavedModel
   store: PassageStore
+  published: "PublishedGenerations"
   manifest: generations.Manifest
   loaded: LoadedGeneration
   mesh: jax.sharding.Mesh
@@ -94,10 +96,10 @@ def open_sources(sources: Sources) -> Opened:
   saved = saved_models.load(sources.checkpoints, step=sources.step)
   store = open_corpus(sources.passages)
   saved.check_vocabulary(store.vocabulary.digest, source=sources.passages)
-  published = published_generations(
-    sources,
-    saved,
-    store,
+  published = PublishedGenerations(
+    index=sources.index,
+    description=dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint),
+    searcher=sources.searcher,
     with_embeddings=saved.description.span_reader is not None or sources.retriever == "hybrid",
   )
   generation = generations.resolve(sources.index, sources.generation)
@@ -107,6 +109,7 @@ def open_sources(sources: Sources) -> Opened:
     sources=sources,
     saved=saved,
     store=store,
+    published=published,
     manifest=manifest,
     loaded=loaded,
     mesh=partitioning.make_mesh(),
@@ -231,19 +234,3 @@ def generation_made_by(parameters_digest: str, index: str, *, generation: int | 
       "index the retriever's checkpoint with `realm build_index`, or choose its generation"
     )
   return generation
-
-
-def published_generations(
-  sources: Sources,
-  saved: saved_models.SavedModel,
-  store: PassageStore,
-  *,
-  with_embeddings: bool = False,
-) -> PublishedGenerations:
-  """Returns the generations of an index, which reject what mismatches checkpoint or corpus."""
-  return PublishedGenerations(
-    index=sources.index,
-    description=dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint),
-    searcher=sources.searcher,
-    with_embeddings=with_embeddings,
-  )

@@ -247,8 +247,8 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_
     raise FileNotFoundError(
       f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}"
     )
-  if step is None:
-    step = first_intact(directory, found[::-1])
+  if step is None and (intact := first_intact(directory, found[::-1])) is not None:
+    return object_store.Path(directory) / str(intact)
   path = object_store.Path(directory) / str(found[-1] if step is None else step)
   check_intact(path)
   return path
@@ -337,8 +337,7 @@ def _crc32c(file: object_store.Path) -> str:
 
 
 def read_metadata(path: str | os.PathLike) -> dict:
-  """Reads the JSON values of a checkpoint."""
-  check_intact(path)
+  """Reads the JSON values of a checkpoint, see `resolve`."""
   return text_files.parse_json((object_store.absolute(path) / _CONTENT).read_bytes())
 
 
@@ -431,7 +430,7 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     self._checkpointer = Checkpointer(directory, keep=1)
     self.step, self.value = self._checkpointer.latest_step(), None
     if self.step is not None:
-      saved = read_metadata(self._checkpointer.directory / str(self.step))["best"]
+      saved = read_metadata(resolve(directory, step=self.step))["best"]
       if saved["metric"] != metric:
         raise ValueError(
           f"{os.fspath(directory)} has the best checkpoint by {saved['metric']!r}; keep that "

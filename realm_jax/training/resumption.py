@@ -62,10 +62,7 @@ def go_back(directory: str, step: int, *, learning: Mapping) -> None:
 def _has_come_from(directory: str, step: int, learning: Mapping) -> bool:
   """Returns whether the newest checkpoint is of the same run, resumed from a step."""
   newest = orbax_files.resolve(directory)
-  try:
-    metadata = orbax_files.read_metadata(newest)
-  except orbax_files.DamagedCheckpointError:
-    return False
+  metadata = orbax_files.read_metadata(newest)
   if int(newest.name) == step or metadata.get("resumed_from") != step:
     return False
   if came := not differences(metadata["learning"], learning).keys() - {NUM_STEPS}:

@@ -78,6 +78,13 @@ def write_bytes(path: str | os.PathLike, content: bytes | memoryview, *, mode: i
     raise
 
 
+def remove_unfinished(path: str | os.PathLike) -> None:
+  """Removes what killed processes have left of a file; only for who holds a lock."""
+  directory, name = os.path.split(os.path.abspath(path))
+  for left in glob.glob(os.path.join(glob.escape(directory), f".{glob.escape(name)}.*")):
+    os.unlink(left)
+
+
 def close(file: IO) -> None:
   """Flushes a file to disk and closes it."""
   with file:

@@ -334,7 +334,7 @@ def begin(
     elif encoder is not None:
       from realm_jax.knowledge_base.encoders import models  # late, because it imports JAX
 
-      name = models.copy_encoder(directory, encoder)
+      name = models.copy_model(directory, encoder, reads=False)
     settings = dataclasses.replace(settings, encoder=name)
     first = commits.Commit(number=newest.number + 1 if newest else 0, settings=settings)
     ids.add(first.base)
@@ -351,6 +351,7 @@ def lock(directory: str) -> Iterator[Callable[[], None]]:
   """
   from realm_jax.devices import directory_lock  # late, because readers do not need it
 
+  check_writable(directory)
   plain_files.check_plain(directory)  # also, what was moved or deleted is not made anew
   waiting = _writing.setdefault(os.path.realpath(directory), threading.Lock())
   with waiting, directory_lock.hold(directory, kind=KIND) as check:

@@ -206,7 +206,7 @@ class KnowledgeBase:
     from realm_jax.knowledge_base.encoders import models  # late, because it imports JAX
 
     with self._folder.exclusively() as edit:
-      name = models.copy_reader(self.path, path)
+      name = models.copy_model(self.path, path, reads=True)
       edit.settings = dataclasses.replace(edit.settings, reader=name)
 
   def train(
@@ -391,7 +391,6 @@ class KnowledgeBase:
         no such document. Nothing is remembered.
     """
     check_question(question)
-    folder.check_writable(self.path)
     with folder.lock(self.path):
       remember = functools.partial(feedback.remember, self._folder.memory, self._folder.newest())
       return remember(question, answer=answer, useful=useful, not_useful=not_useful)
@@ -416,7 +415,6 @@ class KnowledgeBase:
       ValueError: If nothing was said about them.
     """
     check_question(question)
-    folder.check_writable(self.path)
     with folder.lock(self.path):
       return feedback.take_back(
         self._folder.memory, self._folder.newest(), question, passages=passages
@@ -428,12 +426,10 @@ class KnowledgeBase:
     Raises:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
-    if not isinstance(question, Iterable):
-      check_question(question)  # raises
-    questions = [question] if isinstance(question, str) else [*question]
+    several = isinstance(question, Iterable) and not isinstance(question, str)
+    questions = [*question] if several else [question]
     for one in questions:
       check_question(one)
-    folder.check_writable(self.path)
     with folder.lock(self.path):
       return self._folder.memory.forget(questions)
 

@@ -35,7 +35,7 @@ class Encoder:
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
   encoder = Encoder()
-  monkeypatch.setattr(models, "copy_encoder", lambda directory, source: "0" * 16)
+  monkeypatch.setattr(models, "copy_model", lambda directory, source, reads: "0" * 16)
   monkeypatch.setattr(folder.Folder, "encoder", lambda self, name: encoder)
   monkeypatch.setattr(cells, "FEWEST", 500)
 

@@ -6,8 +6,8 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import numpy as np
@@ -126,22 +126,22 @@ def _reader(path: str) -> "SpanReader":
   )
 
 
-# So that threads do not each load the same one; a search does not wait for a reader.
-_opening_encoder, _opening_reader = threading.Lock(), threading.Lock()
-_opened_encoder = functools.lru_cache(maxsize=4)(Encoder)
-_opened_reader = functools.lru_cache(maxsize=4)(_reader)
+Opened = TypeVar("Opened")
 
 
-def open_encoder(path: str) -> Encoder:
-  """Opens an encoder, once in a process."""
-  with _opening_encoder, json_fields.named(path):
-    return _opened_encoder(path)
+def _once(open: Callable[[str], Opened]) -> Callable[[str], Opened]:
+  """Returns a function that opens a folder once in a process, so that no two threads do."""
+  opening, opened = threading.Lock(), functools.lru_cache(maxsize=4)(open)
+
+  def open_once(path: str) -> Opened:
+    with opening, json_fields.named(path):
+      return opened(path)
+
+  return open_once
 
 
-def open_reader(path: str) -> "SpanReader":
-  """Opens a reader, once in a process."""
-  with _opening_reader, json_fields.named(path):
-    return _opened_reader(path)
+# Each has a lock of its own, because a search does not wait for a reader.
+open_encoder, open_reader = _once(Encoder), _once(_reader)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,15 +151,9 @@ class _Model:
   vocabulary: wordpieces.WordPieces
 
 
-def copy_encoder(directory: str, source: str | os.PathLike) -> str:
-  """Copies an encoder into a knowledge base; returns its name there, a digest."""
-  model = _found(_directory(source), reads=False)
-  return _copy(directory, model)
-
-
-def copy_reader(directory: str, source: str | os.PathLike) -> str:
-  """Copies a span reader into a knowledge base; returns its name there, a digest."""
-  return _copy(directory, _found(_directory(source), reads=True))
+def copy_model(directory: str, source: str | os.PathLike, *, reads: bool) -> str:
+  """Copies an encoder or a reader into a knowledge base; returns its name there, a digest."""
+  return _copy(directory, _found(os.path.normpath(hub.fetch(source).directory), reads=reads))
 
 
 def write_encoder(directory: str, encoder: Encoder) -> str:
@@ -178,10 +172,6 @@ def _copy(directory: str, model: _Model) -> str:
     importing.write(os.path.join(temporary, CHECKPOINTS), model.description, model.params)
 
   return commits.write_model(directory, content.encode(), write=write)
-
-
-def _directory(source: str | os.PathLike) -> str:
-  return os.path.normpath(hub.fetch(source).directory)
 
 
 def _found(source: str, *, reads: bool) -> _Model:

@@ -142,9 +142,8 @@ def answerable(
 ) -> tuple[dict[str, tuple[float, tuple[float, float]]] | None, int]:
   """Returns how well it is known whether an answer is among five, and `unlike` of `Evaluation`."""
   probabilities, happened, unlike = [], [], 0
-  if model is None or not model.is_of(snapshot.commit.settings, None):
-    return None, 0
-  if model.is_stale(snapshot.num_passages):
+  is_known = model is not None and model.is_of(snapshot.commit.settings, None)
+  if model is None or not is_known or model.is_stale(snapshot.num_passages):
     return None, 0
   for question in questions:
     hits, _, features = search.with_features(

@@ -2,11 +2,9 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, cast
-
-import numpy as np
 
 from realm_jax.data.answers import occurs
 from realm_jax.knowledge_base.learning import search, trials
@@ -130,7 +128,8 @@ def _hit(snapshot: Snapshot, question: str, passage: Passage) -> Hit:
     raise ValueError(f"there is no document {id!r:.60}; nothing was remembered")
   rows = snapshot.rows_of(place)
   if number is None:
-    best, *_ = snapshot.best(question, 1, matching=_among(snapshot, rows))
+    are_its = lambda found: (rows.start <= found) & (found < rows.stop)  # noqa: E731
+    best, *_ = snapshot.best(question, 1, matching=are_its)
     return snapshot.hit(int(best[0]) if len(best) else rows[0])
   if not 0 <= number < len(rows):
     raise ValueError(f"document {id!r:.60} has {len(rows)} passages, not {number}; counted from 0")
@@ -138,10 +137,3 @@ def _hit(snapshot: Snapshot, question: str, passage: Passage) -> Hit:
   if text not in (None, hit.text):
     raise ValueError(f"document {id!r:.60} has another text by now; nothing was remembered")
   return hit
-
-
-def _among(snapshot: Snapshot, rows: Sequence[int] | np.ndarray) -> Callable[[Any], np.ndarray]:
-  """Returns a condition that these passages alone satisfy."""
-  mask_N = np.zeros(len(snapshot.live_N), bool)
-  mask_N[rows] = True
-  return mask_N.__getitem__

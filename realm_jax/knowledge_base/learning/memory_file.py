@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 import threading
@@ -259,9 +258,7 @@ class MemoryFile:
   def _rewrite(self) -> None:
     """Writes the file anew, with the newest lines of each question alone."""
     memory = self.newest()
-    folder, name = os.path.split(self._path)
-    for left in glob.glob(os.path.join(glob.escape(folder), f".{name}.*")):
-      os.unlink(left)  # by a killed process
+    atomic_files.remove_unfinished(self._path)
     kept = sorted(
       (line for key in self._of_question for line in self._newest_lines(key)),
       key=lambda line: line.start,
@@ -273,7 +270,7 @@ class MemoryFile:
       atomic_files.write_bytes(self._path, b"".join(lines), mode=_PRIVATE)
     else:
       os.unlink(self._path)
-      atomic_files.sync_directory(folder)
+      atomic_files.sync_directory(os.path.dirname(self._path))
     with self._reading:
       self._forget()
       self._memory, self._num_lines = memory, len(kept)

@@ -7,7 +7,6 @@ those that it led to, so it may be older or newer than the commit.
 
 import collections
 import contextlib
-import glob
 import hashlib
 import json
 import os
@@ -146,7 +145,7 @@ class FileStates:
     for key, (path, stat, state) in self._new.items():
       if key not in unsettled and _is_still(path, stat):
         states[key] = state._replace(documents=documents.get(key, 0))
-    _remove_left(self._path)
+    atomic_files.remove_unfinished(self._path)
     if states != self._known:
       content = json.dumps({"version": __version__, "files": states})
       atomic_files.write_bytes(self._path, content.encode(), mode=_PRIVATE)
@@ -154,16 +153,9 @@ class FileStates:
 
 def remove(directory: str) -> None:
   """Forgets all states, which name files that are gone."""
-  _remove_left(path := os.path.join(directory, FILE))
+  atomic_files.remove_unfinished(path := os.path.join(directory, FILE))
   with contextlib.suppress(FileNotFoundError):
     os.unlink(path)
-
-
-def _remove_left(path: str) -> None:
-  """Removes what killed processes have left."""
-  folder, name = os.path.split(path)
-  for left in glob.glob(os.path.join(glob.escape(folder), f".{name}.*")):
-    os.unlink(left)
 
 
 def _digest(path: str) -> str:

@@ -305,7 +305,25 @@ class Segment:
       ValueError: If it is damaged.
     """
     with json_fields.named(path):
-      return cls._mapped(path)
+      arrays, metadata = array_folder.open_file(path, kind=_KIND, of=_Metadata, shapes=_SHAPES)
+      number = {"N": len(arrays["texts.ends"]) - 1}
+      if has_cells := "cells.rows" in arrays:
+        array_shapes.check(arrays, _SHAPES_OF_CELLS, **number)
+      elif "embeddings_NxE" in arrays:
+        array_shapes.check(arrays, {"embeddings_NxE": "f4 N E"}, **number)
+      parts: dict[str, Any] = {name: a for name, a in arrays.items() if "." not in name}
+      parts |= {n: Strings(arrays[f"{n}.content"], arrays[f"{n}.ends"]) for n in _OF_STRINGS}
+      of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
+      segment = cls(
+        **parts,
+        fields=Fields(metadata.values, *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
+        recognized=metadata.recognized,
+        postings=Postings(languages=parse_tags(metadata.languages), **of_postings),
+        cells=_cells(arrays, metadata.probes) if has_cells else None,
+      )
+      segment._check()
+      segment.postings.check(**number)
+      return segment
 
   def _check(self) -> None:
     """Checks that all is of what there is, except for what `check_values` does."""
@@ -339,28 +357,6 @@ class Segment:
       for name in _OF_MOMENTS:
         if not np.allclose(getattr(own, name), getattr(self.cells.moments, name)):
           raise ValueError(f"{name} is not that of the embeddings")
-
-  @classmethod
-  def _mapped(cls, path: str) -> "Segment":
-    arrays, metadata = array_folder.open_file(path, kind=_KIND, of=_Metadata, shapes=_SHAPES)
-    number = {"N": len(arrays["texts.ends"]) - 1}
-    if has_cells := "cells.rows" in arrays:
-      array_shapes.check(arrays, _SHAPES_OF_CELLS, **number)
-    elif "embeddings_NxE" in arrays:
-      array_shapes.check(arrays, {"embeddings_NxE": "f4 N E"}, **number)
-    parts: dict[str, Any] = {name: a for name, a in arrays.items() if "." not in name}
-    parts |= {n: Strings(arrays[f"{n}.content"], arrays[f"{n}.ends"]) for n in _OF_STRINGS}
-    of_postings = {name: arrays[f"postings.{name}"] for name in postings.ARRAYS}
-    segment = cls(
-      **parts,
-      fields=Fields(metadata.values, *(arrays[f"fields.{name}"] for name in _OF_FIELDS)),
-      recognized=metadata.recognized,
-      postings=Postings(languages=parse_tags(metadata.languages), **of_postings),
-      cells=_cells(arrays, metadata.probes) if has_cells else None,
-    )
-    segment._check()
-    segment.postings.check(**number)
-    return segment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

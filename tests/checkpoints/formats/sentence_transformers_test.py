@@ -124,7 +124,9 @@ def test_the_same_embeddings(case, tmp_path):
   else:
     source = pathlib.Path(PACKAGE.origin).parent / "model"
   model = library.SentenceTransformer(str(source), device="cpu")
-  encoder = Encoder(commits.model_path(tmp_path, models.copy_encoder(str(tmp_path), source)))
+  encoder = Encoder(
+    commits.model_path(tmp_path, models.copy_model(str(tmp_path), source, reads=False))
+  )
   config, length = encoder.description.dual_encoder, encoder.description.passage_length
   assert isinstance(config, DualEncoderConfig)
   bert = dataclasses.replace(config.bert, dtype="float32")

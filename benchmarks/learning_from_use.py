@@ -43,6 +43,7 @@ from realm_jax.knowledge_base.encoders.models import Encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import evaluation, feedback, search, trials
 from realm_jax.knowledge_base.learning import query_training as learning
+from realm_jax.knowledge_base.learning.adapter import compared
 from realm_jax.knowledge_base.learning.answerability_training import learn_answerability
 from realm_jax.knowledge_base.learning.past_questions import JudgedPassage, PastQuestion
 from realm_jax.knowledge_base.learning.use_memory import Memory
@@ -93,7 +94,8 @@ class Scored(Snapshot):
 
   @functools.lru_cache(maxsize=4)  # noqa: B019
   def _all_of(self, question, by):
-    return super().best(question, len(self.live_N), by=by)
+    question_E = self.embed and compared(self, self.embed(question))
+    return super().best(question, len(self.live_N), by=by, question_E=question_E)
 
 
 def embeddings_of(texts: Sequence[str], encoder: Encoder, path: str) -> dict[str, np.ndarray]:

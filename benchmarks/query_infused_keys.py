@@ -25,6 +25,7 @@ import numpy as np
 from realm_jax.index import fusion
 from realm_jax.knowledge_base.learning import search, use_memory
 from realm_jax.knowledge_base.learning.past_questions import PastQuestion
+from realm_jax.knowledge_base.store.snapshot import Ranked
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,7 +40,7 @@ class Infused(learning_from_use.Scored):
     scores_N = self.keys_NxE @ self.embed(question)
     if by == "fused":
       scores_N = fusion.fuse_scores(scores_N, self._bm25.scores(question)).astype(np.float32)
-    return np.arange(len(scores_N)), scores_N
+    return Ranked(np.arange(len(scores_N)), scores_N, np.zeros_like(scores_N))
 
 
 def infused(

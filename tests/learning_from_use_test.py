@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.learning import search
+from realm_jax.knowledge_base.learning import adapter, search
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 from tests.knowledge_base import tiny_models
 
@@ -32,4 +32,5 @@ def test_passages_that_are_scored_once_rank_as_by_a_search(tmp_path, by):
     for k in (1, 5, 99):
       found = [search.hits(each, question, k, by=by, memory=memory) for each in (snapshot, scored)]
       assert found[0] == found[1]
-    assert [*scored.best(question, 3, by=by).rows] == [*snapshot.best(question, 3, by=by).rows]
+    given = {"by": by, "question_E": adapter.compared(snapshot, snapshot.embed(question))}
+    assert [*scored.best(question, 3, **given).rows] == [*snapshot.best(question, 3, **given).rows]

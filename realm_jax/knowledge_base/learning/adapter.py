@@ -13,6 +13,7 @@ import numpy as np
 from realm_jax.foundations import array_folder, array_shapes, json_fields, plain_files
 from realm_jax.knowledge_base.learning.past_questions import digest
 from realm_jax.knowledge_base.store import commits
+from realm_jax.knowledge_base.store.snapshot import Snapshot
 
 _KIND = array_folder.Kind(kind="adapter", format=1)
 
@@ -49,6 +50,17 @@ class Adapter:
       for name, array in arrays.items():
         array_shapes.check_vectors(name, array)
     return cls(arrays["weights"], arrays["bias"])
+
+
+def compared(snapshot: Snapshot, question_E: np.ndarray) -> np.ndarray:
+  """Returns what passages are compared with for the embedding of a question."""
+  compared_E = question_E if snapshot.adapt is None else snapshot.adapt(question_E)
+  if not np.isfinite(compared_E @ compared_E):
+    raise ValueError(
+      "the question's embedding has NaN, infinity or numbers that are too large; what embeds it "
+      "or was trained to is damaged: restore the folder from a backup"
+    )
+  return compared_E
 
 
 class Seen:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from realm_jax.data.answers import occurs
 from realm_jax.knowledge_base.learning import search, trials
+from realm_jax.knowledge_base.learning.adapter import compared
 from realm_jax.knowledge_base.learning.memory_file import MemoryFile
 from realm_jax.knowledge_base.learning.past_questions import (
   JudgedPassage,
@@ -129,7 +130,8 @@ def _hit(snapshot: Snapshot, question: str, passage: Passage) -> Hit:
   rows = snapshot.rows_of(place)
   if number is None:
     are_its = lambda found: (rows.start <= found) & (found < rows.stop)  # noqa: E731
-    best, *_ = snapshot.best(question, 1, matching=are_its)
+    question_E = compared(snapshot, snapshot.embed(question)) if snapshot.embed else None
+    best, *_ = snapshot.best(question, 1, matching=are_its, question_E=question_E)
     return snapshot.hit(int(best[0]) if len(best) else rows[0])
   if not 0 <= number < len(rows):
     raise ValueError(f"document {id!r:.60} has {len(rows)} passages, not {number}; counted from 0")

@@ -20,7 +20,7 @@ from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.encoders.models import Encoder
-from realm_jax.knowledge_base.learning.adapter import Adapter
+from realm_jax.knowledge_base.learning.adapter import Adapter, compared
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 from realm_jax.models.encoder import EncoderConfig, query_encoder_program
 from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
@@ -118,7 +118,7 @@ def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) 
     if time.monotonic() - started > seconds / 2:
       break
     question_E = snapshot.embed(question.text)
-    compared_E = snapshot.adapted(question_E)
+    compared_E = compared(snapshot, question_E)
     rows, *_ = snapshot.best(question.text, _CANDIDATES, by="encoder", question_E=compared_E)
     answers = [
       occurs(snapshot.hit(row).text, question.answers, regex=question.regex)

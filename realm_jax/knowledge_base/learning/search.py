@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax.knowledge_base.learning import refining, use_memory
+from realm_jax.knowledge_base.learning.adapter import compared
 from realm_jax.knowledge_base.learning.answerability import DEPTH, Answerability, ranking_of
 from realm_jax.knowledge_base.learning.use_memory import Memory
 from realm_jax.knowledge_base.store.columns import Where
@@ -103,7 +104,7 @@ def ranked(
     question_E = None
   else:
     question_E = snapshot.embed(question) if question_E is None else question_E
-    compared_E = snapshot.adapted(question_E)
+    compared_E = compared(snapshot, question_E)
   lifts, earned, recall = {}, Earned(), None
   if memory:
     recall = memory.recall(question, snapshot, question_E=question_E, leave_out=leave_out)
@@ -164,7 +165,7 @@ def with_features(
     question_E=question_E,
   )
   features, best = _shape([hit.score for hit in hits]), []
-  compared_E = None if question_E is None else snapshot.adapted(question_E)
+  compared_E = None if question_E is None else compared(snapshot, question_E)
   for by in ("words",) if question_E is None else ("words", "encoder"):
     rows, scores, _ = snapshot.best(
       question, DEPTH, matching=snapshot.matching(where or {}), by=by, question_E=compared_E

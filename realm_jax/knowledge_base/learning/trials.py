@@ -8,6 +8,7 @@ import numpy as np
 
 from realm_jax.evaluation.ranking_metrics import ndcg
 from realm_jax.knowledge_base.learning import use_memory
+from realm_jax.knowledge_base.learning.adapter import compared
 from realm_jax.knowledge_base.learning.past_questions import PastQuestion
 from realm_jax.knowledge_base.learning.use_memory import STRENGTHS, Lift, Memory, Trial
 from realm_jax.knowledge_base.store.commits import RANKINGS, Ranking
@@ -35,7 +36,7 @@ def test(
   for vector_E, rankings in ways if useful else ():
     recall = memory.recall(past.question, snapshot, question_E=vector_E, leave_out=True)
     lifts = recall.lifts(snapshot, strength=1.0)
-    compared_E = None if vector_E is None else snapshot.adapted(vector_E)
+    compared_E = None if vector_E is None else compared(snapshot, vector_E)
     for by in rankings:
       gains[by] = _gains(past.question, right, snapshot, lifts, by=by, question_E=compared_E)
   number = len(memory) + (memory.get(past.key) is None)

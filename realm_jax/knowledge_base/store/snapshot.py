@@ -49,7 +49,7 @@ class Snapshot:
   """The segments of a commit, opened; safe to use from several threads.
 
   Attributes:
-    embed: Returns the embedding `[E]` of a question; None searches by words alone.
+    embed: Returns the embedding `[E]` of a question, for who ranks; None searches by words alone.
     adapt: Maps it before passages are ranked; past questions are compared without.
   """
 
@@ -290,16 +290,15 @@ class Snapshot:
     """See `best`.
 
     Args:
-      by: What to rank by; None takes that of the settings. Without an encoder there are only words.
-      question_E: What embeddings are compared with, see `adapted`; None embeds the question.
+      by: What to rank by; None takes that of the settings.
+      question_E: What embeddings are compared with, see `adapter.compared`; None ranks by words.
     """
     if not self.segments:
       return Ranked(np.zeros(0, np.intp), np.zeros(0, np.float32), np.zeros(0, np.float32))
     by = by or self.commit.settings.ranking
-    if self.embed is None or by == "words":
+    if question_E is None or by == "words":
       rows, scores = self._bm25.best(question, k, matching=matching, also=also)
       return Ranked(rows, scores, scores)
-    question_E = self.adapted(self.embed(question)) if question_E is None else question_E
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
     of_words = fusion.Spread.of(words_N[matched])  # the others have 0
@@ -355,16 +354,6 @@ class Snapshot:
       segment.cells and segment.cells.moments_of(self.live_N[first:end])
       for segment, (first, end) in zip(self.segments, spans, strict=True)
     ]
-
-  def adapted(self, question_E: np.ndarray) -> np.ndarray:
-    """Returns the embedding of a question that passages are ranked by."""
-    adapted_E = question_E if self.adapt is None else self.adapt(question_E)
-    if not np.isfinite(adapted_E @ adapted_E):
-      raise ValueError(
-        "the question's embedding has NaN, infinity or numbers that are too large; what embeds it "
-        "or was trained to is damaged: restore the folder from a backup"
-      )
-    return adapted_E
 
   def hit(self, passage: int, *, score: float = 0.0) -> Hit:
     """Returns a passage as it is found."""

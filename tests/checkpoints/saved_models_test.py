@@ -12,7 +12,6 @@ import pytest
 
 from realm_jax.checkpoints import saved_models
 from realm_jax.foundations import json_fields
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.uniform_encoder import UniformEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
@@ -20,10 +19,9 @@ from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.masked_lm import MaskedLm
 from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.retriever import RetrievalConfig
+from tests.configurations import tiny_bert
 
-BERT = BertConfig(
-  dtype="float32", vocab_size=100, hidden_size=8, num_layers=1, num_heads=2, max_length=16
-)
+BERT = tiny_bert(vocab_size=100, max_length=16)
 PRETRAINED = saved_models.ModelDescription(
   dual_encoder=DualEncoderConfig(bert=BERT, projection_size=4, towers="separate", pooling="mean"),
   knowledge_augmented_encoder=dataclasses.replace(BERT, num_layers=2, dtype="bfloat16"),

@@ -71,7 +71,7 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   written = tmp_path / "answers.jsonl"
   ask(sources=sources, questions=str(questions), output=str(written), answers=1)
   predicted = [json.loads(line) for line in written.read_text("utf-8").splitlines()]
-  asking = Asking(batch_size=24)
+  asking = Asking(batch_size=16)
   evaluate(sources=sources, asking=asking, questions=str(questions), output=str(tmp_path / "run"))
   lines = (tmp_path / "run" / "predictions.jsonl").read_text("utf-8").splitlines()
   evaluated = {line["question"]: line for line in map(json.loads, lines)}

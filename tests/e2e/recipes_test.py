@@ -46,7 +46,6 @@ RECIPES = {
     *("realm_wikipedia_v3.gin", "finetune_nq.gin", "ROOT/run", "ROOT/index", "realm_news.gin"),
   ],
 }
-QUICK = ("squad",)
 # What the header of another file becomes that of one above by.
 ALIKE = {
   **{f"realm_wikipedia_{chip}.gin": {chip: "v3"} for chip in ("v4", "v5e", "v6e")},
@@ -201,9 +200,8 @@ def run(command, monkeypatch):
     subprocess.run(command, shell=True, check=True)
 
 
-@pytest.mark.parametrize(
-  "recipe", [pytest.param(r, marks=[pytest.mark.slow] * (r not in QUICK)) for r in RECIPES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_the_commands_of_a_recipe_run_as_they_are_written(recipe, files, tmp_path, monkeypatch):
   folder = tmp_path / "run"
   shutil.copytree(files, folder, symlinks=True)

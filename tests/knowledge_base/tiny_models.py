@@ -6,11 +6,11 @@ import flax.linen as nn
 import jax
 
 from realm_jax.checkpoints import importing, saved_models
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel, SpanReaderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
+from tests.configurations import tiny_bert
 
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 PIECES = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), ".", "-"]
@@ -19,14 +19,8 @@ PIECES = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "."
 def write(workdir, *, reads=False, seed=0, words=()):
   """Writes a checkpoint with its vocabulary."""
   vocabulary = WordPieces([*PIECES, *words])
-  bert = BertConfig(
-    vocab_size=vocabulary.vocab_size,
-    hidden_size=16,
-    num_layers=1,
-    num_heads=2,
-    mlp_size=32,
-    dropout_rate=0.0,
-  )
+  sizes = {"vocab_size": vocabulary.vocab_size, "hidden_size": 16, "mlp_size": 32}
+  bert = tiny_bert(**sizes, max_length=512, dtype="auto")
   encoder = DualEncoderConfig(bert=bert, projection_size=8)
   reader = SpanReaderConfig(bert=bert, span_hidden_size=8) if reads else None
   beam = BeamConfig(beam_size=3, num_read=2, joint_length=64) if reads else None

@@ -10,9 +10,9 @@ import pytest
 from examples.own_encoder import Bag, BagConfig
 from realm_jax.checkpoints.saved_models import init_dual_encoder
 from realm_jax.devices import partitioning
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.encoder import example_tokens, passage_encoder_program
+from tests.configurations import tiny_bert
 
 
 class Shared(Bag):
@@ -39,9 +39,7 @@ def test_each_side_has_the_parameters_that_it_reads():
     shared.separated()
 
 
-BERT = BertConfig(
-  dtype="float32", vocab_size=64, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12
-)
+BERT = tiny_bert(vocab_size=64, max_length=512)
 CONFIG = DualEncoderConfig(bert=BERT, projection_size=4)
 
 

@@ -1,5 +1,6 @@
 """Copying: a new reader finds words between the same words; probabilities are a mixture."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,19 +10,17 @@ import pytest
 from flax import linen as nn
 
 from realm_jax.devices.datatypes import Tokens
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder, with_copies
+from tests.configurations import tiny_bert
 
 CLS, SEP, MASK, VOCAB = 1, 2, 3, 60
-CONFIG = BertConfig(
+CONFIG = tiny_bert(
   vocab_size=VOCAB,
   hidden_size=64,
   num_layers=2,
-  num_heads=2,
   mlp_size=64,
   max_length=32,
-  dtype="float32",
   initializer_range=0.06,
   copies=True,
 )
@@ -64,7 +63,7 @@ def test_a_new_reader_copies_the_word_between_the_same_words(params):
 
 def test_words_of_the_query_and_padding_are_not_copied(params):
   without = {name: value for name, value in params.items() if name != "copying"}
-  plain = BertConfig(**{**vars(CONFIG), "copies": False})
+  plain = dataclasses.replace(CONFIG, copies=False)
   # The [SEP] that ends a null passage is all there is to copy.
   changed = np.abs(logits(params, [SEP]) - logits(without, [SEP], config=plain))[0, 0] > 1e-4
   assert np.flatnonzero(changed).tolist() in ([], [SEP])

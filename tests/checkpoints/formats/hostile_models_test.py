@@ -17,9 +17,9 @@ import safetensors.numpy
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.formats import huggingface_files
 from realm_jax.knowledge_base.encoders import models
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.text.tokenization import WordPieceTokenizer
+from tests.configurations import tiny_bert
 from tests.knowledge_base import hostile_folders_test, tiny_models
 
 TOKENIZER = {
@@ -49,10 +49,7 @@ def whole(tmp_path_factory):
   """The directory of a sentence encoder."""
   path = tmp_path_factory.mktemp("whole") / "model"
   path.mkdir()
-  bert = BertConfig(
-    vocab_size=len(tiny_models.PIECES), hidden_size=8, num_layers=1, num_heads=2, mlp_size=8,
-    max_length=64,
-  )  # fmt: skip
+  bert = tiny_bert(vocab_size=len(tiny_models.PIECES), max_length=64)
   config = DualEncoderConfig(bert=bert, projection_size=8, pooling="mean", output="unit_length")
   init = jax.jit(functools.partial(saved_models.init_dual_encoder, config.make()))
   params = nn.unbox(init(jax.random.key(0)))

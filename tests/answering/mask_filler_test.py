@@ -1,5 +1,3 @@
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +6,6 @@ import pytest
 from realm_jax.answering import reading
 from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.data.question_batches import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
@@ -17,20 +14,17 @@ from realm_jax.index.postings import Postings
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "is", "pound", "euro", "old"])
 IS, POUND, EURO, OLD = range(5, 9)
-ROWS = (("Money", "pound is old", [POUND, IS, OLD]), ("Coins", "euro is", [EURO, IS]))
+PASSAGES = ({"title": "Money", "text": "pound is old"}, {"title": "Coins", "text": "euro is"})
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
   directory = tmp_path_factory.mktemp("store")
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=9)
-  for uid, (title, text, ids) in enumerate(ROWS, 1):
-    writer.append(Passage(title=title, text=text, body_ids=ids, uid=uid))
-  writer.finish(counts={})
-  return PassageStore(os.fspath(directory))
+  return write_store(directory, PASSAGES, tokenizer=TOKENIZER, max_passage_length=9)
 
 
 read = jax.jit(reading.read)
@@ -109,7 +103,7 @@ def test_what_gives_the_answer_away_is_not_read(filler):
 
 
 def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):
-  texts = [text for _, text, _ in ROWS]
+  texts = [passage["text"] for passage in PASSAGES]
   hybrid = Hybrid(
     bm25=Bm25Retriever([Postings.build(texts)]),
     weight=0.25,

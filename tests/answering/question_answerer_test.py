@@ -7,7 +7,6 @@ from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer
 from realm_jax.answering.span_reader import QuestionModel
 from realm_jax.corpus.edits import Edits
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Hybrid
@@ -15,6 +14,7 @@ from realm_jax.index.postings import Postings
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 WORDS = ["who", "the", "u", ".", "s", "cafe", "in", "par", "##is", "1", ",", "000", "é"]
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS])
@@ -24,13 +24,9 @@ EMBEDDINGS_NxE = np.array([[3.0], [2.0], [1.0]], np.float32)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
+  passages = [{"title": f"T{row}", "text": text} for row, text in enumerate(TEXTS)]
   directory = tmp_path_factory.mktemp("store")
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=20)
-  for i, text in enumerate(TEXTS):
-    ids = TOKENIZER.encode(text)
-    writer.append(Passage(title=f"T{i}", text=text, body_ids=ids, uid=i))
-  writer.finish(counts={})
-  return PassageStore(directory)
+  return write_store(directory, passages, tokenizer=TOKENIZER, max_passage_length=20)
 
 
 def spans_of(*wanted, widths=6):

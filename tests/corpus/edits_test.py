@@ -1,12 +1,10 @@
 """A store with edits applied."""
 
-import os
-
 import pytest
 
 from realm_jax.corpus.edits import EditedStore, Edits, write_passage
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "euro", "is", "old"])
 POUND, EURO, IS, OLD = range(5, 9)
@@ -14,13 +12,8 @@ POUND, EURO, IS, OLD = range(5, 9)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("store")
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=9)
-  for uid, (title, text) in enumerate((("Pound", "pound is old"), ("", "euro is")), 1):
-    ids = TOKENIZER.encode_batch([title, text])
-    writer.append(Passage(title=title, text=text, title_ids=ids[0], body_ids=ids[1], uid=uid))
-  writer.finish(counts={})
-  return PassageStore(os.fspath(directory))
+  passages = [{"title": "Pound", "text": "pound is old", "title_ids": [POUND]}, "euro is"]
+  return write_store(tmp_path_factory.mktemp("store"), passages, tokenizer=TOKENIZER)
 
 
 def write(title, text):

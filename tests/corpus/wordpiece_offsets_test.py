@@ -1,8 +1,8 @@
 import pytest
 
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.text import tokenization
+from tests.stores import write_store
 
 WORDS = "the u . s paris par ##is cafe in , 日 本 - x ##x".split()
 TOKENIZER = tokenization.WordPieceTokenizer([*tokenization.SPECIAL_TOKENS, *WORDS])
@@ -11,11 +11,8 @@ TOKENIZER = tokenization.WordPieceTokenizer([*tokenization.SPECIAL_TOKENS, *WORD
 @pytest.fixture
 def make_store(tmp_path):
   def make(*rows):
-    writer = PassageStoreWriter(tmp_path, tokenizer=TOKENIZER, max_passage_length=64)
-    for uid, (text, ids) in enumerate(rows):
-      writer.append(Passage(title="", text=text, body_ids=ids, uid=uid))
-    writer.finish(counts={})
-    return PassageStore(tmp_path)
+    passages = [{"text": text, "body_ids": ids} for text, ids in rows]
+    return write_store(tmp_path, passages, tokenizer=TOKENIZER)
 
   return make
 

@@ -4,7 +4,6 @@ import re
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.data.answers import contains
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import answer_matching
@@ -15,6 +14,7 @@ from realm_jax.evaluation.answer_matching import (
   warn_of_wide_answers,
 )
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"the cat cats ##fish sat on mat . , 19 ##69 1969 july cafe u s in a".split()]
@@ -30,16 +30,7 @@ TEXTS = (
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-  return make_store(tmp_path_factory.mktemp("store"), TEXTS)
-
-
-def make_store(directory, texts, *, max_passage_length=32, tokenizer=TOKENIZER):
-  tokenizer.save(directory / "vocabulary")
-  writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=max_passage_length)
-  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
-    writer.append(Passage(title="", text=text, body_ids=ids, uid=uid))
-  writer.finish(counts={})
-  return PassageStore(directory)
+  return write_store(tmp_path_factory.mktemp("store"), TEXTS, tokenizer=TOKENIZER)
 
 
 def question(*answers, regex=False):
@@ -90,7 +81,7 @@ def test_answers_that_the_vocabulary_lacks_are_found_in_the_text(store):
 def test_without_spaces_an_answer_may_stand_anywhere(tmp_path):
   pieces = ["タ", *(f"##{character}" for character in "ワーです")]
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=False)
-  store = make_store(tmp_path, ["タワーです", "タワ"], tokenizer=tokenizer)
+  store = write_store(tmp_path, ["タワーです", "タワ"], tokenizer=tokenizer)
   matcher = match_answers([question("タワー")], store=store)
   assert matcher.contains(np.array([0]), np.array([[0, 1]])).tolist() == [[True, False]]
   assert matcher.spans(0, 0).tolist() == [[0, 2]]
@@ -98,7 +89,7 @@ def test_without_spaces_an_answer_may_stand_anywhere(tmp_path):
 
 @pytest.mark.parametrize("regex", [False, True])
 def test_no_answer_runs_on_into_the_next_passage(tmp_path, regex):
-  store = make_store(tmp_path, ["the cat", "sat on"], max_passage_length=2)
+  store = write_store(tmp_path, ["the cat", "sat on"], tokenizer=TOKENIZER, max_passage_length=2)
   assert found(store, "cat sat", regex=regex) == ([], {})
   assert found(store, "sat on", regex=regex) == ([1], {1: [(0, 1)]})
 
@@ -109,7 +100,7 @@ def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch):
   random = np.random.default_rng(0)
   words = "the cat cats catfish sat . , 1969 july café in a xyz".split()
   texts = [" ".join(random.choice(words, size)) for size in random.integers(1, 12, 60)]
-  store = make_store(tmp_path, texts)
+  store = write_store(tmp_path, texts, tokenizer=TOKENIZER)
   answers = [" ".join(random.choice(words, size)) for size in random.integers(1, 4, 50)]
   questions = [question(*answers[i : i + 2]) for i in range(0, 50, 2)]
   questions += [question(re.escape(answer), regex=True) for answer in answers]
@@ -136,7 +127,7 @@ def test_a_label_is_an_answer_that_the_text_has(tmp_path, strip_accents):
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=strip_accents)
   texts = ["".join(random.choice(parts, 14)) for _ in range(200)]
   answers = ["".join(random.choice(parts, size)) for size in random.integers(1, 4, 100)]
-  store = make_store(tmp_path, texts, max_passage_length=64, tokenizer=tokenizer)
+  store = write_store(tmp_path, texts, max_passage_length=64, tokenizer=tokenizer)
   asked = [question(answer) for answer in answers]
   matcher = match_answers(asked, store=store)
   holds = matcher.contains(np.arange(100), np.tile(np.arange(200), (100, 1)))
@@ -175,7 +166,7 @@ LETTERS = WordPieceTokenizer([*SPECIAL_TOKENS, *"a b c d e f ##f".split()])
 
 @pytest.fixture
 def letters(tmp_path):
-  return make_store(tmp_path, ["A b c d.", "E f ff."], tokenizer=LETTERS)
+  return write_store(tmp_path, ["A b c d.", "E f ff."], tokenizer=LETTERS)
 
 
 def asked(*questions):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from realm_jax.answering.span_reader import QuestionAnswers, SpanAnswer
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.answer_matching import match_answers
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"paris is in france oslo norway rome . u s".split()]
@@ -82,13 +82,8 @@ def ask():
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("store")
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=16)
-  for uid, (text, ids) in enumerate(zip(TEXTS, TOKENIZER.encode_batch(TEXTS), strict=True)):
-    writer.append(Passage(title=f"title {uid}", text=text, body_ids=ids, uid=uid))
-  writer.finish(counts={})
-  TOKENIZER.save(directory / "vocabulary")
-  return PassageStore(directory)
+  passages = [{"title": f"title {row}", "text": text} for row, text in enumerate(TEXTS)]
+  return write_store(tmp_path_factory.mktemp("store"), passages, tokenizer=TOKENIZER)
 
 
 @pytest.fixture(scope="session")

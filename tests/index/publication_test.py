@@ -3,14 +3,12 @@
 import dataclasses
 import itertools
 import logging
-import os
 import pathlib
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.index import assembly, publication
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.publication import (
@@ -21,6 +19,7 @@ from realm_jax.index.publication import (
 )
 from realm_jax.index.searcher import SearcherConfig, own_part, recall_at_k, split_rows
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
+from tests.stores import write_store
 
 NUM_PASSAGES = 3000
 CLS, SEP, MASK = 2, 3, 4
@@ -92,14 +91,11 @@ def test_a_target_out_of_reach_takes_all_leaves_and_is_told(caplog):
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
   """Passages of consecutive wordpieces, including an empty and a short one."""
-  directory = tmp_path_factory.mktemp("store")
   pieces = WordPieces([*SPECIAL_TOKENS, *(f"w{i}" for i in range(100))])
-  writer = PassageStoreWriter(directory, tokenizer=pieces, max_passage_length=64)
-  for body in (range(5, 60), range(30, 90), [], range(5, 8)):
-    body_ids = np.array(body, np.int64)
-    writer.append(Passage(title="", text="", title_ids=body_ids[:0], body_ids=body_ids, uid=1))
-  writer.finish(counts={})
-  return PassageStore(os.fspath(directory))
+  bodies = (range(5, 60), range(30, 90), (), range(5, 8))
+  passages = [{"text": "", "body_ids": body} for body in bodies]
+  directory = tmp_path_factory.mktemp("store")
+  return write_store(directory, passages, tokenizer=pieces, max_passage_length=64)
 
 
 @pytest.mark.parametrize("query_length", [4, 24, 96])

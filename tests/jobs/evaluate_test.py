@@ -3,10 +3,10 @@ import json
 import pytest
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus.passage_store import Passage, PassageStoreWriter
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])
 TEXTS = ("Paris is in France.", "Oslo is in Norway.", "Rome.", "France is in Norway.")
@@ -14,13 +14,9 @@ TEXTS = ("Paris is in France.", "Oslo is in Norway.", "Rome.", "France is in Nor
 
 @pytest.fixture(scope="module")
 def passages(tmp_path_factory):
+  passages = [{"title": "t", "text": text} for text in TEXTS]
   directory = tmp_path_factory.mktemp("passages")
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=16)
-  for uid, (text, ids) in enumerate(zip(TEXTS, TOKENIZER.encode_batch(TEXTS), strict=True)):
-    writer.append(Passage(title="t", text=text, body_ids=ids, uid=uid))
-  writer.finish(counts={})
-  TOKENIZER.save(directory / "vocabulary")
-  return str(directory)
+  return write_store(directory, passages, tokenizer=TOKENIZER).directory
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@ import json
 import pytest
 
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.corpus.passage_store import Passage, PassageStoreWriter
+from realm_jax.corpus.passage_store import Passage
 from realm_jax.corpus.tagged_examples import TaggedExampleWriter, serialize
 from realm_jax.data.questions import read_questions
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 SENTENCES = (
   "Zürich is the largest town of Switzerland.",
@@ -54,15 +55,9 @@ def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus, capsys):
   asked = read_questions(masked)
   texts = [*SENTENCES, *(f"Of {q.masked_text} it is {q.answer}" for q in asked), "nothing here"]
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "the", "of"])
-  passages = tmp_path / "passages"
-  passages.mkdir()
-  writer = PassageStoreWriter(passages, tokenizer=tokenizer, max_passage_length=16)
-  for uid, text in enumerate(texts):
-    ids = tokenizer.encode(text)
-    writer.append(Passage(title="", text=text, body_ids=ids, uid=uid))
-  writer.finish(counts={})
-  tokenizer.save(passages / "vocabulary")
-  sources = Sources(passages=str(passages), retriever="bm25")
+  (tmp_path / "passages").mkdir()
+  store = write_store(tmp_path / "passages", texts, tokenizer=tokenizer)
+  sources = Sources(passages=store.directory, retriever="bm25")
   outputs = [str(tmp_path / name) for name in ("one", "other")]
   for output in outputs:
     figures = evaluate(

@@ -1,13 +1,11 @@
 """A passage store of a few rows, and queries."""
 
-import os
-
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.devices.datatypes import MaskedQueries, Tokens
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.stores import write_store
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -17,22 +15,13 @@ def make_store(tmp_path_factory):
   """`make_store((title ids, body ids), ...)` writes a store; row i has uid 100 + i."""
 
   def make(*rows):
-    directory = tmp_path_factory.mktemp("store")
     tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *(f"w{i}" for i in range(40))])
-    writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=64)
-    tokenizer.save(directory / "vocabulary")
-    for i, (title_ids, body_ids) in enumerate(rows):
-      writer.append(
-        Passage(
-          title=tokenizer.decode(title_ids),
-          text=tokenizer.decode(body_ids),
-          title_ids=np.array(title_ids, np.int64),
-          body_ids=np.array(body_ids, np.int64),
-          uid=100 + i,
-        )
-      )
-    writer.finish(counts={})
-    return PassageStore(os.fspath(directory))
+    passages = []
+    for uid, (title_ids, body_ids) in enumerate(rows, 100):
+      title, text = tokenizer.decode(title_ids), tokenizer.decode(body_ids)
+      ids = {"title_ids": title_ids, "body_ids": body_ids}
+      passages.append({"title": title, "text": text, "uid": uid, **ids})
+    return write_store(tmp_path_factory.mktemp("store"), passages, tokenizer=tokenizer)
 
   return make
 

@@ -1,13 +1,11 @@
 """Samples as Markdown."""
 
-import os
-
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from realm_jax.training.evaluation import retrieved_samples
+from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "|", "*"])
 TEXT = "a | b <i> & *c* [d] \\ e"
@@ -15,11 +13,8 @@ TEXT = "a | b <i> & *c* [d] \\ e"
 
 @pytest.fixture
 def store(tmp_path):
-  writer = PassageStoreWriter(tmp_path, tokenizer=TOKENIZER, max_passage_length=9)
-  ids = np.array([5])
-  writer.append(Passage(title="Pound", text=TEXT, title_ids=ids, body_ids=ids, uid=1))
-  writer.finish(counts={})
-  return PassageStore(os.fspath(tmp_path))
+  passage = {"title": "Pound", "text": TEXT, "title_ids": [5], "body_ids": [5]}
+  return write_store(tmp_path, [passage], tokenizer=TOKENIZER)
 
 
 def test_queries_and_passages_come_through_whole(store, make_retrieved_batch):

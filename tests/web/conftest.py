@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import re
 
 import jax
@@ -15,13 +14,13 @@ from realm_jax.answering.answerer import EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.answering.question_answerer import QuestionAnswerer
 from realm_jax.answering.span_reader import QuestionModel
-from realm_jax.corpus.passage_store import Passage, PassageStore, PassageStoreWriter
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from realm_jax.web.inspector import AnsweringService
+from tests.stores import write_store
 from tests.web import browsing
 
 WORDS = "pound euro yen dollar is the money of britain france japan old here what".split()
@@ -86,13 +85,11 @@ def score_first_word(params, batch):
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
+  passages = [
+    {"title": title, "text": text, "title_ids": TOKENIZER.encode(title)} for title, text in ROWS
+  ]
   directory = tmp_path_factory.mktemp("store")
-  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=24)
-  for uid, (title, text) in enumerate(ROWS, 1):
-    title_ids, body_ids = TOKENIZER.encode_batch([title, text])
-    writer.append(Passage(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid))
-  writer.finish(counts={})
-  return PassageStore(os.fspath(directory))
+  return write_store(directory, passages, tokenizer=TOKENIZER, max_passage_length=24)
 
 
 EMBEDDINGS = np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.9, 0, 0)], np.float32)

@@ -11,7 +11,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -177,9 +177,12 @@ class Exchange:
 
   def __init__(self):
     self._sent = None
-    mesh = process_mesh(devices())
+    # Of all devices, because some TPU slices (v5e, v6e) cannot compile a program for only some.
+    grid = np.array(devices(), object).reshape(jax.process_count(), -1)
+    mesh = Mesh(grid, ("processes", "local"))
     self._split = NamedSharding(mesh, PartitionSpec("processes"))
-    self._share = exchange_program(mesh)
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    self._share = jax.jit(lambda numbers: numbers, out_shardings=everywhere)
 
   def __call__(self, numbers: Sequence[int]) -> np.ndarray | None:
     """Returns an array `[processes, numbers]`; None at the first call of several processes."""
@@ -191,21 +194,6 @@ class Exchange:
     return None if before is None else np.asarray(before)
 
 
-def process_mesh(devices: Sequence[jax.Device]) -> Mesh:
-  """Returns the `processes` × `local` mesh of all devices.
-
-  It has all devices because some TPU slices (v5e, v6e) cannot compile a program for only some.
-  """
-  num_processes = len({device.process_index for device in devices})
-  grid = np.array(in_order(devices), object).reshape(num_processes, -1)
-  return Mesh(grid, ("processes", "local"))
-
-
 def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
   """Returns devices process by process."""
   return sorted(devices, key=lambda device: (device.process_index, device.id))
-
-
-def exchange_program(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-  """Returns the jitted program of `Exchange`: `[processes, numbers]`, sharded → replicated."""
-  return jax.jit(lambda numbers: numbers, out_shardings=NamedSharding(mesh, PartitionSpec()))

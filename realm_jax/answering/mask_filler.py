@@ -223,7 +223,8 @@ class MaskFiller(Answerer[MaskModel]):
   def _candidates(self, batch: RetrievedBatch, reading: Reading, row: int) -> "_Candidates":
     masks = int(batch.queries.mlm_weights_BxM[row].sum())
     answers_CxM = reading.answers_BxCxM[row, :, :masks]
-    kept = _first_of_each(answers_CxM)
+    _, firsts = np.unique(answers_CxM, axis=0, return_index=True)
+    kept = np.sort(firsts)
     log_probs_CxK = reading.log_probs_BxCxK[row][kept]
     return _Candidates(
       answers=[tuple(ids) for ids in answers_CxM[kept].tolist()],
@@ -270,6 +271,7 @@ class MaskFiller(Answerer[MaskModel]):
       passage_id = chosen.passage_ids[slot]
       log_prob, prior = chosen.log_probs_CxK[index, slot], chosen.weights.prior_K[slot]
       without = self._best_without(passage_id, group)
+      said = self._options(chosen, chosen.log_probs_CxK[:, slot])[0]
       evidence.append(
         Evidence(
           passage_id=passage_id,
@@ -280,7 +282,7 @@ class MaskFiller(Answerer[MaskModel]):
           answer_probability=float(np.exp(log_prob)),
           contribution=float(prior * np.exp(log_prob)),
           utility=float(log_prob - chosen.log_probs_CxK[index, 0]),
-          says=self._says(chosen, slot, passage_id, spoken),
+          says=spoken(chosen.answers[said], [passage_id]),
           spans=find(passage_id, chosen.answers[index]),
           probability_without=float(np.exp(chosen.weights.log_probs_without_KxC[slot, index])),
           answer_without=spoken(without[1], without[0]),
@@ -300,10 +302,6 @@ class MaskFiller(Answerer[MaskModel]):
     """Returns the candidates that are answers, most likely first."""
     order = np.argsort(-(candidates.weights.log_probs_C if log_probs_C is None else log_probs_C))
     return [c for c in order.tolist() if self._is_text(candidates.answers[c])]
-
-  def _says(self, chosen: "_Candidates", slot: int, passage_id: int, spoken) -> str:
-    first = self._options(chosen, chosen.log_probs_CxK[:, slot])[0]
-    return spoken(chosen.answers[first], [passage_id])
 
   def _best_without(
     self, passage_id: int, group: Sequence["_Candidates"]
@@ -382,12 +380,6 @@ def _stacked(rows: Sequence[MaskedQueries], *, size: int, num_masks: int) -> Mas
     mlm_targets_BxM=stacked.mlm_targets_BxM[:, :num_masks],
     mlm_weights_BxM=stacked.mlm_weights_BxM[:, :num_masks],
   )
-
-
-def _first_of_each(rows_CxM: np.ndarray) -> np.ndarray:
-  """Returns the index of the first occurrence of each distinct row, in order."""
-  _, firsts = np.unique(rows_CxM, axis=0, return_index=True)
-  return np.sort(firsts)
 
 
 def _starts_of(wanted: Sequence[int], ids: Sequence[int]) -> list[int]:

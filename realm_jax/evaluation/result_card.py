@@ -144,8 +144,8 @@ def markdown(card: Mapping) -> str:
   lines += [f"| {_words(name)} | {_cell(value)} |" for name, value in card["measured"].items()]
   lines += ["", "| figure | value | 95 % interval |", "|---|---|---|"]
   for name, value in metrics.items():
-    interval = card["intervals"].get(name)
-    lines.append(f"| {_words(name)} | {_cell(value)} | {_interval(interval) if interval else ''} |")
+    interval = " to ".join(f"{bound:.4f}" for bound in card["intervals"].get(name, ()))
+    lines.append(_row(_words(name), _cell(value), interval))
   if groups:
     names = [name for name in metrics if any(name in of for of in groups.values())]
     lines += ["", _row("group", *map(_words, names)), "|---" * (len(names) + 1) + "|"]
@@ -166,7 +166,3 @@ def _words(name: str) -> str:
 
 def _cell(value) -> str:
   return f"{value:.4f}" if isinstance(value, float) else str(value).replace("|", "\\|")
-
-
-def _interval(interval) -> str:
-  return f"{interval[0]:.4f} to {interval[1]:.4f}"

@@ -190,7 +190,16 @@ class KnowledgeBase:
     hits = self.search(**{**vars(query), "k": reader.model.beam.num_read})
     passages = [(hit.title, hit.text) for hit in hits]
     answers = reader.read_passages(query.question, passages).answers if hits else ()
-    return Answer.of_span(query.question, hits, next(iter(answers), None))
+    if not answers:
+      return Answer(question=query.question, hits=hits)
+    return Answer(
+      question=query.question,
+      text=answers[0].text,
+      probability=answers[0].probability,
+      hits=hits,
+      place=answers[0].passage_id,
+      start=answers[0].start_char,
+    )
 
   def add_reader(self, path: str | os.PathLike) -> None:
     """Copies what answers questions into the knowledge base, in place of what did so before.

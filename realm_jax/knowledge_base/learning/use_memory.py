@@ -13,6 +13,7 @@ STRENGTH of that distance, and where no past question is similar, scores are the
 """
 
 import base64
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -86,7 +87,10 @@ class _Columns:
     self.of_document: dict[str, list[int]] = {}
     self.useful = Column(dtype=bool, fill=False)
     self.tested = Column((2,), dtype=int, fill=0)  # numbers of questions and passages
-    self.trials: dict[str, Column] = {}  # gains, and the spread; 0 without a trial
+    # By ranking: gains, and the spread; 0 without a trial.
+    self.trials: collections.defaultdict[str, Column] = collections.defaultdict(
+      lambda: Column((len(STRENGTHS) + 1,), dtype=float, fill=0)
+    )
     self.removed: list[int] = []
     self._embeddings: dict[tuple[str, int], Embeddings] = {}  # by encoder and width
     self._words: dict[tuple[str, ...], Words] = {}
@@ -105,11 +109,6 @@ class _Columns:
       self.of_document.setdefault(one.id, []).append(row)
     self.rows[record.key] = row
     return row
-
-  def set_trial(self, by: str, row: int, gains: Sequence[float]) -> None:
-    if by not in self.trials:
-      self.trials[by] = Column((len(gains),), dtype=float, fill=0)
-    self.trials[by][row] = gains
 
   def _set_embedding(self, encoder: str, row: int, vector_E: np.ndarray) -> None:
     if (kind := (encoder, len(vector_E))) not in self._embeddings:
@@ -207,7 +206,8 @@ class Memory:
       return
     nothing = (0.0,) * (len(STRENGTHS) + 1)
     for ranking in self._columns.trials.keys() | trial.gains.keys():
-      self._columns.set_trial(ranking, row, trial.gains.get(ranking, nothing))
+      of_ranking = self._columns.trials[ranking]
+      of_ranking[row] = trial.gains.get(ranking, nothing)
     self._columns.tested[row] = trial.num_questions, trial.num_passages
 
   def trial(self, key: str) -> Trial | None:

@@ -116,16 +116,15 @@ class Fields:
   @classmethod
   def of(cls, rows: Sequence[Mapping[str, Any]]) -> "Fields":
     """Returns the columns of documents; their values are those that JSON has."""
-    places: dict[str, dict[str, int]] = {}
-    numbers: dict[str, int] = {}
+    known: dict[str, tuple[int, dict[str, int]]] = {}
     names, codes = [], []
     for fields in rows:
       for name, value in fields.items():
-        names.append(numbers.setdefault(name, len(numbers)))
-        known = places.setdefault(name, {})
-        codes.append(known.setdefault(json.dumps(value, sort_keys=True), len(known)))
+        number, places = known.setdefault(name, (len(known), {}))
+        names.append(number)
+        codes.append(places.setdefault(json.dumps(value, sort_keys=True), len(places)))
     return cls(
-      {name: [*map(json.loads, keys)] for name, keys in places.items()},
+      {name: [*map(json.loads, places)] for name, (_, places) in known.items()},
       np.cumsum([0, *map(len, rows)], dtype=np.int64),
       np.array(names, np.int32),
       np.array(codes, np.int32),
@@ -134,8 +133,7 @@ class Fields:
   @classmethod
   def join(cls, parts: Sequence["Fields"]) -> "Fields":
     """Returns the fields of the documents of all parts, without values that none has."""
-    places: dict[str, dict[str, int]] = {}
-    numbers: dict[str, int] = {}
+    known: dict[str, tuple[int, dict[str, int]]] = {}
     names, codes = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for part in parts:
       listed = [*part.values.items()]
@@ -143,14 +141,13 @@ class Fields:
       new_names, new_codes = np.zeros((2, len(keys)), np.int32)
       for place, key in enumerate(keys.tolist()):
         (name, values), code = listed[key >> 32], key & 0xFFFFFFFF
-        known = places.setdefault(name, {})
-        new_names[place] = numbers.setdefault(name, len(numbers))
-        new_codes[place] = known.setdefault(json.dumps(values[code]), len(known))
+        new_names[place], places = known.setdefault(name, (len(known), {}))
+        new_codes[place] = places.setdefault(json.dumps(values[code]), len(places))
       names.append(new_names[pairs])
       codes.append(new_codes[pairs])
     counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.ends) for part in parts)])
     return cls(
-      {name: [*map(json.loads, keys)] for name, keys in places.items()},
+      {name: [*map(json.loads, places)] for name, (_, places) in known.items()},
       np.cumsum(counts, dtype=np.int64),
       np.concatenate(names),
       np.concatenate(codes),

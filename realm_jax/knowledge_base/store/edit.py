@@ -304,16 +304,14 @@ class Edit:
     changes = (segments, self.settings, self.sources)
     if changes != (before.segments, before.settings, before.sources) or purges:
       after = dataclasses.replace(before, settings=self.settings, sources=self.sources)
-      after = after.after(*self._change(), segments=segments)
+      counts = {name: self.counts[name] for name in ("added", "updated", "deleted")}
+      ids = tuple(self._changed[:_NAMED])
+      change = [commits.Change(time=time.time(), ids=ids, **counts)] if ids else []
+      after = after.after(*change, segments=segments)
       self._check()
       commits.write(self._directory, after if self._purged is None else after.without(self._purged))
     if self._embed:
       self._embed.committed()
-
-  def _change(self) -> list[commits.Change]:
-    counts = {name: self.counts[name] for name in ("added", "updated", "deleted")}
-    ids = tuple(self._changed[:_NAMED])
-    return [commits.Change(time=time.time(), ids=ids, **counts)] if ids else []
 
   def _flush(self) -> None:
     if self._pending:

@@ -5,16 +5,12 @@ import html
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.formats.outline import Mark
-from realm_jax.text.terminal import line, plain
-
-if TYPE_CHECKING:
-  from realm_jax.answering.span_reader import SpanAnswer
-
 from realm_jax.text.analysis import Analyzer
+from realm_jax.text.terminal import line, plain
 
 _WIDTH = 96
 _DOUBTED = 10  # unknown numbers that are named
@@ -236,20 +232,6 @@ class Answer:
   start: int = 0
   cited: tuple[int, ...] | None = None
   unknown: tuple[int, ...] = ()
-
-  @classmethod
-  def of_span(cls, question: str, hits: Hits, span: "SpanAnswer | None") -> "Answer":
-    """Returns what a reader answers, if it does."""
-    if span is None:
-      return cls(question=question, hits=hits)
-    return cls(
-      question=question,
-      text=span.text,
-      probability=span.probability,
-      hits=hits,
-      place=span.passage_id,
-      start=span.start_char,
-    )
 
   @property
   def doubt(self) -> str:

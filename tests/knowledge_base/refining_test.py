@@ -185,7 +185,7 @@ def test_scores_that_are_none_are_refused(base, scores):
     ({"newer": "date:0"}, "give FIELD:HALF_LIFE"),
     ({"newer": ":5"}, "give FIELD:HALF_LIFE"),
     ({"newer": "date:nan"}, "give FIELD:HALF_LIFE"),
-    ({"newer": "nothing:5"}, "no document has"),
+    ({"newer": "nothing:5"}, "newer: no document has a field 'nothing'; there are: date, place"),
     ({"newer": "place:5"}, "no place is a number or a time .* one is 'Rome'"),
     ({"per_document": 0}, "per_document"),
     ({"around": -1}, "around"),

@@ -555,6 +555,8 @@ def test_past_questions_are_listed_and_forgotten_by_those_who_may_edit(base):
   forgotten = {"question": "where", "id": "fern", "passage": 0}
   assert client.delete("/api/feedback", params=forgotten, headers=BEARER).status_code == 204
   assert "None yet" in client.get("/questions").text
+  beyond = client.get("/questions?first=50").text  # as once the last of a page is forgotten
+  assert "None yet" not in beyond and 'href="/questions?first=0"' in beyond
 
 
 def test_more_passages_than_ten_are_a_link_away_up_to_a_hundred(tmp_path):

@@ -50,7 +50,7 @@ class Newer(NamedTuple):
 
   def check(self, snapshot: Snapshot) -> None:
     """Raises ValueError unless the field has a time or a number in some document."""
-    snapshot.matching({self.field: {"exists": True}})  # raises
+    snapshot.check_field(self.field, of="newer")
     values = (value for of in snapshot.segments for value in of.fields.values.get(self.field, ()))
     if not any(columns.magnitude(value) is not None for value in values):
       raise ValueError(

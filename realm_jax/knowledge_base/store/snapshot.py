@@ -204,15 +204,20 @@ class Snapshot:
     if not isinstance(where, Mapping):
       raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
     for name, condition in where.items():
-      if name not in self.fields and not selects_missing(name, condition):
-        listed = ", ".join(sorted(self.fields)[:_LISTED]) or "none"
-        listed += ", ..." * (len(self.fields) > _LISTED)
-        raise ValueError(f"where: no document has a field {name!r:.60}; there are: {listed}")
+      if not selects_missing(name, condition):
+        self.check_field(name, of="where")
     known = (name for name in where if name in self.fields)  # all lack the others
     conditions = [self._column(name).condition(name, where[name]) for name in known]
     if not conditions:
       return None
     return lambda rows: functools.reduce(np.logical_and, (holds(rows) for holds in conditions))
+
+  def check_field(self, name: str, *, of: str) -> None:
+    """Raises ValueError if no document has a field, which something needs."""
+    if name not in self.fields:
+      listed = ", ".join(sorted(self.fields)[:_LISTED]) or "none"
+      listed += ", ..." * (len(self.fields) > _LISTED)
+      raise ValueError(f"{of}: no document has a field {name!r:.60}; there are: {listed}")
 
   def _column(self, name: str) -> Column:
     column = self._columns.get(name)

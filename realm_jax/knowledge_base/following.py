@@ -1,6 +1,7 @@
 """Keeps a knowledge base like folders that change."""
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.foundations import object_store, watching
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.text import terminal
+
+_AGAIN = 60.0  # seconds, until what the disk or the system has refused is tried again
 
 
 def follow(base: KnowledgeBase, texts: Sequence[str]) -> None:
@@ -25,17 +28,20 @@ def follow(base: KnowledgeBase, texts: Sequence[str]) -> None:
     raise ValueError(f"{remote[0]} is in an object store, which is not watched; sync it at times")
   changes = base.sync(texts)
   print(f"{changes}\n{base}\nfollowing {', '.join(texts)}; interrupt to end", flush=True)
-  is_due, said = False, {*changes.skipped}
+  is_due, again, said = False, math.inf, {*changes.skipped}
   paths = [input_files.literal(input_files.local(text))[0] or os.curdir for text in texts]
   for is_changed in watching.changes(paths, outside=base.path):
-    is_due = is_due or is_changed
+    is_due = is_due or is_changed or time.monotonic() > again
     if is_due:
+      again = math.inf
       try:
         lines, is_due = _sync(base, texts), False
       except DirectoryInUseError as error:  # it is tried again
         lines = [f"waiting: {error}"]
       except (ValueError, OSError) as error:
         lines, is_due = [str(error)], False
+        if isinstance(error, OSError):  # such as of a full disk
+          again = time.monotonic() + _AGAIN
       for line in lines:
         if line not in said:
           print(f"{time.strftime('%H:%M:%S')} {terminal.line(line)}", flush=True)

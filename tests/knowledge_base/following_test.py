@@ -15,6 +15,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 watchfiles = pytest.importorskip("watchfiles")
 
 from realm_jax.foundations import watching  # noqa: E402
+from realm_jax.knowledge_base import following as following_folders  # noqa: E402
 
 SECONDS = 40  # at most, until a change is seen
 
@@ -94,6 +95,31 @@ def test_it_waits_for_another_writer(docs):
       wait_for("waiting: ")
     wait_for("1 added")
   assert ids(docs) == ["a.txt", "b.txt"]
+
+
+def test_what_a_full_disk_refused_is_tried_again(docs, monkeypatch, capsys):
+  base = KnowledgeBase(docs.parent / "kb")
+  sync, full = base.sync, iter([True, True])
+  base.sync(docs)
+
+  def sync_on_a_disk(texts):
+    if next(full, False):
+      raise OSError(28, "No space left on device")
+    return sync(texts)
+
+  def changes(paths, outside):
+    (docs / "b.txt").write_text("Fern\n\nIt grows.")
+    monkeypatch.setattr(base, "sync", sync_on_a_disk)
+    yield from (True, False, False, False)
+
+  monkeypatch.setattr(following_folders, "_AGAIN", -1.0)
+  monkeypatch.setattr(watching, "changes", changes)
+  following_folders.follow(base, [str(docs)])
+  lines = capsys.readouterr().out.splitlines()[3:]
+  assert [line.partition(" ")[2] for line in lines] == [
+    "[Errno 28] No space left on device",
+    "documents: 1 added: b.txt",
+  ]
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "closed"), RuntimeError("too many files")])

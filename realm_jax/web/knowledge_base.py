@@ -193,7 +193,7 @@ def _pages(
   router = fastapi.APIRouter(route_class=route)
 
   def ask(name: str, request: Request, asked: Search, told: streams.Told | None = None) -> Response:
-    values, found, refused, more = base.fields, None, None, ""
+    values, found, past, refused, more = base.fields, None, None, None, ""
     try:
       if asked.q and name == "answer":
         found = answer_to(asked.query(values), told)
@@ -205,9 +205,9 @@ def _pages(
           if query.k < MAX_FOUND:
             k = min(query.k + _MORE, MAX_FOUND)
             more = urllib.parse.urlencode({**request.query_params, "k": k})
+        past = base.past_question(found.asked) if editors.include(request) else None
     except ValueError as error:
       refused = error
-    past = base.past_question(asked.q) if editors.include(request) else None
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
     shown = {"asked": asked, "found": found, "values": values, "examples": examples}
     shown["back"] = f"/?{request.url.query}"
@@ -340,7 +340,8 @@ def _api(
     hits = base.search(**vars(query))
     found = [dataclasses.asdict(hit) for hit in hits]
     why = {"earned": dataclasses.asdict(hits.earned)} if hits.earned else {}
-    return {"question": query.question, "hits": found, "answerable": hits.answerable, **why}
+    asked = {"question": query.question, "asked": hits.asked}
+    return {**asked, "hits": found, "answerable": hits.answerable, **why}
 
   @router.get(
     "/api/answer",

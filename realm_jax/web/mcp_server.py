@@ -169,6 +169,7 @@ def _writing(base: KnowledgeBase) -> tuple[Tool, ...]:
 def _found(hits: Hits) -> dict[str, Any]:
   known = {} if hits.answerable is None else {"answerable": hits.answerable}
   known |= {"earned": dataclasses.asdict(hits.earned)} if hits.earned else {}
+  known |= {"asked": hits.asked} if hits.asked != hits.question else {}
   return {"passages": [_passage(hit, explained=hits.earned is not None) for hit in hits], **known}
 
 

@@ -537,6 +537,22 @@ def test_the_page_says_what_is_useful_and_takes_it_back_for_those_who_may_edit(b
     assert client.post("/feedback", data={**form, "back": back}).status_code == 422
 
 
+def test_feedback_about_a_question_that_follows_another_is_about_both(base):
+  client = client_of(base, TOKEN)
+  client.post("/sign_in", data={"token": TOKEN})
+  texts = {"g1": "The garden opens in winter.", "g2": "A garden in winter, in winter a garden."}
+  base.add([{"id": id, "text": text} for id, text in texts.items()])
+  asked = {"q": "and in winter", "after": "where is the garden"}
+  assert found(client, **asked)[0] == "g2"
+  question = client.get("/api/search", params=asked).json()["asked"]
+  assert question == "and in winter garden"
+  assert f'name="q" value="{question}"' in client.get("/", params=asked).text
+  client.post("/feedback", data={"q": question, "id": "g1", "verdict": "useful"})
+  assert found(client, **asked)[0] == "g1" and found(client, q="and in winter")[0] == "g2"
+  for params, is_said in ((asked, True), ({"q": "and in winter"}, False)):
+    assert ("Said about this question" in client.get("/", params=params).text) == is_said
+
+
 def test_past_questions_are_listed_and_forgotten_by_those_who_may_edit(base):
   base.feedback("who <b>", useful=["fern", "a/moss.txt"], answer="trees")
   base.feedback("where", not_useful="fern")

@@ -35,7 +35,7 @@ def find(
   """
   if is_blank(query.question):  # which services refuse to embed
     snapshot.matching(query.where or {})  # may be wrong
-    return Hits(query.question, (), snapshot.languages)
+    return Hits(query.question, (), snapshot.languages, asked=query.question)
   asked = query.question
   if query.after:
     asked = f"{asked} {snapshot.rarest_word(query.after, beside=asked)}".strip()
@@ -60,7 +60,7 @@ def find(
     )
   kept = tuple(found) if (answerable or 0) >= (least or 0) else ()
   earned = earned if query.explain else None
-  return Hits(query.question, kept, snapshot.languages, answerable, earned)
+  return Hits(query.question, kept, snapshot.languages, answerable, earned, asked)
 
 
 def hits(snapshot: Snapshot, question: str, k: int, **conditions: Any) -> list[Hit]:

@@ -133,6 +133,7 @@ class Hits(Sequence[Hit]):
 
   Attributes:
     languages: Those of the documents, which decide what is a word of the question.
+    asked: What was searched for, the question with a word of the one before; feedback is about it.
     answerable: The probability that an answer is among the best passages, of at most 20, also where
       it is too low to return them; None if nothing has learned it.
     earned: How far past questions moved passages, if the search was asked to explain itself.
@@ -143,6 +144,7 @@ class Hits(Sequence[Hit]):
   languages: tuple[str, ...] = dataclasses.field(repr=False, compare=False)
   answerable: float | None = None
   earned: Earned | None = None
+  asked: str = dataclasses.field(default="", repr=False, compare=False)
 
   def __len__(self) -> int:
     return len(self.found)

@@ -435,8 +435,9 @@ class KnowledgeBase:
     Raises:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
-    several = isinstance(question, Iterable) and not isinstance(question, str)
-    questions = [*question] if several else [question]
+    if isinstance(question, str) or not isinstance(question, Iterable):
+      question = [question]
+    questions = list(question)
     for one in questions:
       check_question(one)
     with folder.lock(self.path):

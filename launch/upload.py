@@ -29,7 +29,7 @@ def upload(source: str, *, output: str) -> None:
     for file in pathlib.Path(source).rglob("*")
     if file.is_file()
   }
-  before = object_store.listed_files(output)
+  before = {*object_store.listed(output)}
   # An earlier copy of a directory that has changed shares some names, such as that of a manifest.
   files = tuple(map(glob.escape, names | before if names & before else names))
   kind = DirectoryKind(name=f"a copy of {source}", files=files)

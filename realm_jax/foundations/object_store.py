@@ -131,7 +131,7 @@ def publish(
   Raises:
     ValueError: If one is there with another content; nothing is copied.
   """
-  remote, local, before = absolute(target), pathlib.Path(directory), _listed(target)
+  remote, local, before = absolute(target), pathlib.Path(directory), listed(target)
   records = {name: _record(local / name) for name in names if name in before}
   if other := [name for name, record in records.items() if record != before[name]]:
     raise ValueError(
@@ -194,9 +194,13 @@ def mirror(directory: str, folder: str) -> None:
       here, before = content, records
 
 
-def listed_files(directory: str) -> set[str]:
-  """Returns the names in the list of a directory in the object store; none if it has no list."""
-  return set(_listed(directory))
+def listed(directory: str) -> dict[str, dict]:
+  """Returns size and SHA-256 of each file that is listed, by name; none if there is no list."""
+  remote = absolute(directory)
+  try:
+    return _read_listing((remote / COMPLETE_FILE).read_bytes(), remote)
+  except FileNotFoundError:
+    return {}
 
 
 def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
@@ -356,15 +360,6 @@ def _for_each_range(
 
   with concurrent.futures.ThreadPoolExecutor(_STREAMS) as pool:
     list(pool.map(use_range, range(0, size, _RANGE)))
-
-
-def _listed(directory: str) -> dict[str, dict]:
-  """Returns the files that are listed, none if there is no list."""
-  remote = absolute(directory)
-  try:
-    return _read_listing((remote / COMPLETE_FILE).read_bytes(), remote)
-  except FileNotFoundError:
-    return {}
 
 
 def _objects(remote: Path) -> dict[str, int]:

@@ -138,7 +138,7 @@ class Folder:
       raise ValueError(f"{address} is no address in an object store, such as gs://bucket/kb")
     address = address.rstrip("/")
     with lock(self.path):
-      commit, names = self.newest().commit, object_store.listed_files(address)
+      commit, names = self.newest().commit, object_store.listed(address)
       before = commits.check_published(address, commit, names)
       return object_store.publish(
         self.path,

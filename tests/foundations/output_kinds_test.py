@@ -156,10 +156,10 @@ def test_an_upload_is_refused_where_other_objects_are(emulated_gcs, tmp_path, ca
   assert main.main(upload) == 0
   (tmp_path / "metadata.json").rename(tmp_path / "metadata_2.json")
   assert main.main(upload) == 1
-  assert object_store.listed_files("gs://bucket/copy") == {"metadata.json"}
+  assert object_store.listed("gs://bucket/copy").keys() == {"metadata.json"}
   (tmp_path / "metadata.json").write_text("{}")
   assert main.main(upload) == 0
-  assert object_store.listed_files("gs://bucket/copy") == {"metadata.json", "metadata_2.json"}
+  assert object_store.listed("gs://bucket/copy").keys() == {"metadata.json", "metadata_2.json"}
   assert {"mine/precious/ckpt", "precious/ckpt"} <= set(emulated_gcs.names())
 
 

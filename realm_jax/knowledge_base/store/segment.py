@@ -129,7 +129,7 @@ class Segment:
     of_passages = [s.of_passages(mask) for s, mask in zip(segments, live, strict=True)]
     pairs = [*zip(segments, live, strict=True)]
     embeddings_NxE = None
-    if segments[0].has_embeddings:
+    if segments[0].embedding_size:
       parts = [s.embeddings(rows) for s, rows in zip(segments, of_passages, strict=True)]
       embeddings_NxE = np.concatenate(parts)
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
@@ -211,10 +211,6 @@ class Segment:
     return np.repeat(np.arange(self.num_documents, dtype=np.int32), np.diff(self.first_passages))
 
   @property
-  def has_embeddings(self) -> bool:
-    return bool(self.embedding_size)
-
-  @property
   def embedding_size(self) -> int:
     """The numbers of an embedding; 0 without any."""
     found = self.embeddings_NxE if self.cells is None else self.cells.embeddings_NxE
@@ -236,7 +232,7 @@ class Segment:
 
   def embeddings_of(self, document: int) -> dict[tuple[str, str], np.ndarray]:
     """Returns the embeddings of a document's passages by title and text."""
-    if not self.has_embeddings:
+    if not self.embedding_size:
       return {}
     rows = slice(*self.first_passages[document : document + 2].tolist())
     texts = map(self.texts.__getitem__, range(rows.start, rows.stop))
@@ -350,7 +346,7 @@ class Segment:
   def check_values(self) -> None:
     """Checks what is not when a segment is opened, because there is too much of it."""
     self.postings.check_values()
-    if self.has_embeddings:
+    if self.embedding_size:
       array_shapes.check_vectors("embeddings", self.embeddings())
     if self.cells is not None:
       own = Moments.of(self.cells.embeddings_NxE)

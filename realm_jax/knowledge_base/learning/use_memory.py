@@ -246,6 +246,7 @@ class Memory:
       question_E: Its embedding, which tells what is similar; None compares words.
       leave_out: Whether what is known of this very question is left out, as when measuring.
     """
+    same = self._row(normalized(question))
     if not len(self):
       similarity_N = np.zeros(len(self._live_N))
     elif question_E is None:
@@ -254,7 +255,6 @@ class Memory:
       known = self._columns.embeddings(snapshot, self._live_N)
       similarity_N = known.similarity(question_E, self._live_N)
     similarity_N = np.where(self._live_N, similarity_N, -1)
-    same = self._row(normalized(question))
     if same is not None:
       similarity_N[same] = -1 if leave_out else 1
     same = None if leave_out else same

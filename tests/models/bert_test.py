@@ -117,7 +117,8 @@ def test_remat_is_there_and_gives_the_same_gradient(params, tokens, atol):
     return jnp.sum(encode(params, tokens, config)[..., 0] ** 2)
 
   remat = dataclasses.replace(CONFIG, remat=True)
-  gradients = [jax.grad(loss)(params, config) for config in (CONFIG, remat)]
+  gradient = jax.jit(jax.grad(loss), static_argnums=1)
+  gradients = [gradient(params, config) for config in (CONFIG, remat)]
   largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(gradients[0]))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), *gradients)
   jaxprs = [str(jax.make_jaxpr(loss, static_argnums=1)(params, c)) for c in (CONFIG, remat)]
@@ -129,8 +130,9 @@ def test_fused_attention_is_plain_attention_in_value_and_gradient(params, tokens
     hidden_FxLxD = encode(params, tokens, config)
     return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
 
+  gradient = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
   found = [
-    jax.grad(loss, has_aux=True)(params, dataclasses.replace(CONFIG, attention=attention))
+    gradient(params, dataclasses.replace(CONFIG, attention=attention))
     for attention in ("plain", "fused")
   ]
   plain_FxLxD, fused_FxLxD = (hidden_FxLxD for _, hidden_FxLxD in found)
@@ -149,7 +151,7 @@ def test_attention_by_lengths_is_plain_attention_in_value_and_gradient(
       hidden_FxLxD = inspect.unwrap(encode)(params, tokens, CONFIG)
       return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
 
-    return jax.grad(loss, has_aux=True)(params)
+    return jax.jit(jax.grad(loss, has_aux=True))(params)
 
   plain, plain_FxLxD = value_and_gradient()
   calls = []

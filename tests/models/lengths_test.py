@@ -37,7 +37,9 @@ def test_rows_keep_their_places_and_their_gradients(make_tokens):
     return jnp.sum(outputs_Fx1**3), outputs_Fx1
 
   results = [
-    jax.value_and_grad(loss, (0, 1), has_aux=True)(weights_V, scale_Fx1, buckets)
+    jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), static_argnums=2)(
+      weights_V, scale_Fx1, buckets
+    )
     for buckets in ((), ((4, 3), (2, 6), (1, 9)))
   ]
   # Sums of up to nine numbers below 4, cubed and multiplied.

@@ -255,6 +255,8 @@ def test_a_passage_with_another_text_is_not_meant(words):
     ({"answer": {"value": "x"}.items()}, "is no text"),
     ({"useful": "elm"}, "'elm'"),
     ({"useful": ["oak", "elm"]}, "'elm'"),
+    ({"useful": ("oak", 9)}, "passages, not 9"),
+    ({"useful": ("oak", -1)}, "passages, not -1"),
     ({"not_useful": 7}, "7"),
     ({"useful": None}, "None"),
     ({"useful": b"oak"}, "b'oak'"),

@@ -44,14 +44,11 @@ class Bm25Config(choices.Checked):
     k1: Saturation of repeated terms; 0 ignores how often a text has a term.
     b: Strength of the length normalisation, from 0 to 1.
     pair_weight: Weight of pairs of adjacent terms relative to single ones; 0 ignores pairs.
-    drop_question_words: Whether words such as "who" and "many" in a question are ignored; texts
-      keep them. They are known for English.
   """
 
   k1: _Weight = 1.2
   b: choices.Share = 0.5
   pair_weight: _Weight = 0.15
-  drop_question_words: bool = True
 
 
 class Bm25Retriever:
@@ -82,10 +79,7 @@ class Bm25Retriever:
     self._live_N = np.ones(len(lengths_N), bool) if live is None else np.asarray(live, bool)
     self.languages = languages = languages_of(segments, self._live_N)
     self._analyzer = Analyzer(languages)
-    self._ignored = {
-      language: self._analyzer.idle(language, question_words=config.drop_question_words)
-      for language in languages
-    }
+    self._ignored = {language: self._analyzer.idle(language) for language in languages}
     language_N = np.concatenate([segment.language_among(languages) for segment in segments])
     self._firsts = np.cumsum([0, *map(len, segments)]).tolist()
     self._ids_N = ids

@@ -73,7 +73,7 @@ def build_arrays(
     )
     for clustering in (codes.cp, codes.pq.cp):
       clustering.min_points_per_centroid = 1  # so that few rows raise no warning
-    codes.cp.max_points_per_centroid = max(1, config.training_sample_size // leaves)
+    codes.cp.max_points_per_centroid = searcher.TRAINING_ROWS_PER_LEAF
     faiss.omp_set_num_threads(config.threads_per_shard())
     codes.train(rows_NxE)
     codes.add(rows_NxE)

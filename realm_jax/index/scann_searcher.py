@@ -108,7 +108,7 @@ def build_arrays(
   if num_rows < config.min_passages_for_tree:
     builder = builder.score_brute_force(reordering)
   else:
-    sample = min(num_rows, config.training_sample_size)
+    sample = min(num_rows, searcher.TRAINING_ROWS_PER_LEAF * config.num_leaves)
     leaves = min(config.num_leaves, num_rows)
     # Each search specifies its number of leaves.
     builder = builder.tree(leaves, leaves, training_sample_size=sample)

@@ -18,6 +18,7 @@ from realm_jax.foundations import choices, system
 _PASSAGES_PER_SHARD = 1_000_000
 _TREE_RECALL = 0.98
 TREES = ("scann", "faiss")
+TRAINING_ROWS_PER_LEAF = 200  # that k-means is trained on
 DIMENSIONS_PER_CODE = 2  # of ScaNN's asymmetric hashing, 4 bits each
 
 
@@ -71,8 +72,6 @@ class SearcherConfig(choices.Checked):
       choose the fewest that reach `target_recall` on queries of the current encoder.
     reorder_candidates: Candidates rescored with the full embeddings. A search for many passages
       uses more. None uses 100 over all shards.
-    training_sample_size: Rows that k-means is trained on; hashing uses at most 16,384 of them. None
-      uses 200 per leaf.
     min_passages_for_tree: Shards with fewer rows are searched by brute force. Asymmetric hashing is
       trained on 16 or more.
     threads: Threads that build the index or run a search. None uses all cores of the process.
@@ -85,7 +84,6 @@ class SearcherConfig(choices.Checked):
   num_leaves: choices.Count | None = None
   num_leaves_to_search: choices.Count | None = None
   reorder_candidates: choices.Count | None = None
-  training_sample_size: choices.Count | None = None
   min_passages_for_tree: Annotated[int, choices.Bounds(least=16)] = 4096
   threads: choices.Count | None = None
   target_recall: Annotated[float, choices.Bounds(above=0, below=1)] | None = None
@@ -104,7 +102,6 @@ class SearcherConfig(choices.Checked):
       "num_shards": num_shards,
       "num_leaves": num_leaves,
       "reorder_candidates": self.reorder_candidates or share_of_candidates(100, num_shards),
-      "training_sample_size": self.training_sample_size or 200 * num_leaves,
       "target_recall": self.target_recall or (_TREE_RECALL if kind in TREES else None),
     }
     return CorpusSearcherConfig(**{**dataclasses.asdict(self), **resolved})
@@ -126,7 +123,6 @@ class CorpusSearcherConfig(SearcherConfig):
   num_shards: int = 1
   num_leaves: int = 2
   reorder_candidates: int = 100
-  training_sample_size: int = 400
 
   def with_shards_of_a_process(self, count: int) -> "CorpusSearcherConfig":
     """Returns the settings of a process that holds `count` of the shards.

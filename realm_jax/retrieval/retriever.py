@@ -42,9 +42,7 @@ class RetrievalConfig(choices.Checked):
     trivial_passage: "drop" leaves out the passage that the query was cut from and all others that
       contain its sentence; "allow" keeps them; "first" reads every query with its source, whether
       that was found or not, at the score of the best passage found, and leaves out the others that
-      contain its sentence. It teaches a new reader to copy; and if the sources are passages that
-      answer the query in other words (`realm prepare_examples --read_with=found`), it also
-      teaches a retriever to find them.
+      contain its sentence. It teaches a new reader to copy.
     posterior: What proposes some of the passages in training, where the masked words are known;
       None reads only what the masked query finds. Checkpoints do not keep it.
   """

@@ -163,16 +163,9 @@ class Analyzer:
       apart.append((start, end))
     return apart
 
-  def idle(self, language: str, *, question_words: bool = True) -> frozenset[str]:
-    """Returns the terms, in each language, of words of one that tell nothing in a question.
-
-    Args:
-      question_words: Whether to include words such as "who" and "many", which are known for
-        English.
-    """
-    idle = _STOP_WORDS.get(language, "")
-    if question_words:
-      idle += " " + _QUESTION_WORDS.get(language, "")
+  def idle(self, language: str) -> frozenset[str]:
+    """Returns the terms, in each language, of words of one that tell nothing in a question."""
+    idle = f"{_STOP_WORDS.get(language, '')} {_QUESTION_WORDS.get(language, '')}"
     return frozenset(term for words in self._words.values() for term in words.terms(idle))
 
 

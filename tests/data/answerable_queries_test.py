@@ -1,10 +1,9 @@
-"""Only queries that another passage answers are kept, and that passage can become their source."""
+"""Only queries that another passage answers are kept."""
 
 import numpy as np
 import pytest
 
 from realm_jax.data import answerable_queries, batches, prepared_examples
-from realm_jax.data.answerable_queries import AnswerableConfig
 from realm_jax.devices.datatypes import MaskedQueries, Tokens
 from realm_jax.jobs.preparation.prepare_examples import (
   ExampleSettings,
@@ -16,7 +15,7 @@ from realm_jax.text import wordpieces
 from tests.data import conftest
 
 
-def prepare(store, output, *, query_length=24, **answerable):
+def prepare(store, output, *, query_length=24, answerable_from=None):
   """Prepares one span of each passage; returns the manifest and all rows."""
   manifest = prepare_examples(
     task="masked_queries",
@@ -24,7 +23,7 @@ def prepare(store, output, *, query_length=24, **answerable):
     output=str(output),
     settings=ExampleSettings(query_length=query_length, max_masks=4),
     reading=ReadingOrder(order="corpus"),
-    answerable=AnswerableConfig(**answerable),
+    answerable_from=answerable_from,
   )
   rows = prepared_examples.open_batches(
     str(output), settings=manifest.settings, order="corpus", batch_size=sum(manifest.num_examples)
@@ -52,30 +51,20 @@ def answering(store, rows):
   ]
 
 
-@pytest.mark.parametrize("read_with", ["own", "found"])
-def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_with, monkeypatch):
+def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, monkeypatch):
   monkeypatch.setattr(answerable_queries, "_SEARCHED", 100)
   _, every = prepare(store, tmp_path / "every")
   expected = answering(store, every)
   answerable = [i for i, rows in enumerate(expected) if rows]
   assert 0 < len(answerable) < len(expected)
-  manifest, kept = prepare(
-    store, tmp_path / "kept", answerable_from=store.directory, read_with=read_with
-  )
+  manifest, kept = prepare(store, tmp_path / "kept", answerable_from=store.directory)
   assert manifest.selection == {
     "answerable_from": store.fingerprint,
     "retriever": "bm25",
     "searched": 100,
-    "read_with": read_with,
   }
-  sources = kept.pop("source_uid")[:, 0]
   for name in kept:
     np.testing.assert_array_equal(kept[name], every[name][answerable])
-  if read_with == "own":
-    np.testing.assert_array_equal(sources, every["source_uid"][answerable, 0])
-  else:
-    found = [store.rows_by_uid[np.searchsorted(np.sort(store.uids), uid)] for uid in sources]
-    assert all(row in expected[i] for row, i in zip(found, answerable, strict=True))
 
 
 def test_a_passage_answers_with_every_run_of_adjacent_masks(tmp_path):

@@ -97,7 +97,6 @@ def test_settings_that_no_score_comes_of_are_refused(name, value):
 def test_question_words_are_dropped_unless_there_are_no_others():
   texts = ["who has many", "rivers"]
   assert bm25(texts).scores("Who has many rivers?")[0] == 0
-  assert bm25(texts, drop_question_words=False).scores("Who has many rivers?")[0] > 0
   assert bm25(texts).scores("Who has many?")[0] > 0
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.data import batches, prepared_examples
-from realm_jax.data.answerable_queries import AnswerableConfig, AnswerableQueries
+from realm_jax.data.answerable_queries import AnswerableQueries
 from realm_jax.data.questions import read_questions
 from realm_jax.evaluation.answer_matching import find_labels
 from realm_jax.foundations import atomic_files, choices, object_store, progress
@@ -100,7 +100,7 @@ def prepare_examples(
   passages: str | None = None,
   reading: ReadingOrder = ReadingOrder(),
   settings: ExampleSettings = ExampleSettings(),
-  answerable: AnswerableConfig = AnswerableConfig(),
+  answerable_from: str | None = None,
 ) -> prepared_examples.Manifest:
   """Writes `output`, from which training reads the same batches as it would make from `corpus`.
 
@@ -117,7 +117,8 @@ def prepare_examples(
     reading: Number and order of the examples; unanswerable ones are counted before they are left
       out.
     settings: The settings of the training.
-    answerable: Which masked queries to keep.
+    answerable_from: Directory of a knowledge corpus; keeps the masked queries that one of its
+      passages answers. None keeps all.
   """
   object_store.check_local(output=output)
   prepared_examples.EXAMPLES.check(output)
@@ -130,9 +131,9 @@ def prepare_examples(
     )
   if task == "questions" and vocabulary is not None:
     raise ValueError(f"vocabulary={vocabulary}: {task} use that of the passages; omit it")
-  if answerable.answerable_from is not None and task != "masked_queries":
+  if answerable_from is not None and task != "masked_queries":
     raise ValueError(
-      f"answerable_from={answerable.answerable_from} with task={task!r}; only masked queries are "
+      f"answerable_from={answerable_from} with task={task!r}; only masked queries are "
       "answered by passages, so omit it"
     )
   data = settings.data(task)
@@ -142,7 +143,7 @@ def prepare_examples(
     questions, store = read_questions(corpus), open_corpus(passages)
     examples = question_examples(questions, data=data, source=corpus, store=store)
     labels = find_labels(questions, file=corpus, store=store, query_length=data.query_length)
-  selected = _answerable(answerable, wordpieces.load(vocabulary))
+  selected = _answerable(answerable_from, wordpieces.load(vocabulary))
   with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
     try:
@@ -182,16 +183,15 @@ def _write_streams(
       raise batches.TooFewExamplesError(f"stream {number} has no examples")
 
 
-def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQueries | None:
-  if config.answerable_from is None:
+def _answerable(corpus: str | None, vocabulary: WordPieces) -> AnswerableQueries | None:
+  if corpus is None:
     return None
-  store = open_corpus(config.answerable_from)
+  store = open_corpus(corpus)
   if store.vocabulary.digest != vocabulary.digest:
     raise ValueError(
-      f"answerable_from={config.answerable_from} has another vocabulary than the corpus; prepare "
-      "both with the same"
+      f"answerable_from={corpus} has another vocabulary than the corpus; prepare both with the same"
     )
-  return AnswerableQueries(store, config=config)
+  return AnswerableQueries(store)
 
 
 def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:

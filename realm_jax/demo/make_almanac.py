@@ -4,8 +4,6 @@ Also a job, `realm realm_jax/demo/make_almanac.py --output=DIR`. Spans are `[sta
 bytes of the text of their record; each is the value of a fact.
 """
 
-import collections
-import hashlib
 import json
 import os
 import random
@@ -78,7 +76,7 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
     same order. Fields: id, question, answer (a list of one), kind, passage.
   * `values.jsonl`: every value ten times, so that a small vocabulary learned from it as well has
     the answers as whole words.
-  * `manifest.json`: the settings, counts of facts, digests of the other files.
+  * `manifest.json`: the settings.
   """
   trained = [fact for fact in world.facts if not fact.held_out]
   random.Random(f"training order/{world.seed}").shuffle(trained)
@@ -95,11 +93,9 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
     "seed": world.seed,
     "num_invented_entities": world.num_invented_entities,
     "held_out_fraction": world.held_out_fraction,
-    "counts": _counts(world),
-    "sha256": {
-      name: _write_lines(os.path.join(directory, name), records) for name, records in files.items()
-    },
   }
+  for name, records in files.items():
+    _write_lines(os.path.join(directory, name), records)
   atomic_files.write_json(os.path.join(directory, MANIFEST), manifest)
 
 
@@ -169,23 +165,6 @@ def _question(fact: Fact) -> Mapping[str, Any]:
   }
 
 
-def _counts(world: World) -> Mapping[str, Any]:
-  """Returns `{kind: {trained, held_out, relations: {category/relation: {trained, held_out}}}}`."""
-  tally = collections.Counter(
-    (fact.kind, f"{fact.category}/{fact.relation.name}", "held_out" if fact.held_out else "trained")
-    for fact in world.facts
-  )
-  counts: dict[str, Any] = {}
-  for (kind, relation, part), number in sorted(tally.items()):
-    of_kind = counts.setdefault(kind, {"trained": 0, "held_out": 0, "relations": {}})
-    of_kind[part] += number
-    of_relation = of_kind["relations"].setdefault(relation, {"trained": 0, "held_out": 0})
-    of_relation[part] = number
-  return counts
-
-
-def _write_lines(path: str, records: Iterable[Mapping[str, Any]]) -> str:
-  """Writes JSON Lines; returns the SHA-256 digest of the file."""
-  content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-  atomic_files.write_text(path, content)
-  return hashlib.sha256(content.encode()).hexdigest()
+def _write_lines(path: str, records: Iterable[Mapping[str, Any]]) -> None:
+  lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+  atomic_files.write_text(path, "".join(lines))

@@ -280,31 +280,14 @@ def is_missing(value: Any) -> bool:
 
 
 def _field(value: Any) -> Any:
-  if isinstance(value, str):
-    return _text(value)
-  try:
-    content = json.dumps(value, allow_nan=False, ensure_ascii=False)
-  except (TypeError, ValueError):
-    return _plain(value)
-  return json.loads(_text(content))
+  written = json.dumps(value, default=_simpler, ensure_ascii=False)
+  return json.loads(_text(written), parse_constant=_number)
 
 
-def _plain(value: Any) -> Any:
-  if isinstance(value, str):
-    return _text(value)
-  if isinstance(value, Mapping):
-    return {next(iter(json.loads(json.dumps({k: 0})))): _plain(v) for k, v in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [*map(_plain, value)]
-  if is_missing(value):
-    return None
-  if isinstance(value, bool):
-    return value
-  if isinstance(value, numbers.Integral) and not isinstance(value, np.timedelta64):
-    return json.loads(json.dumps(int(value)))  # which has a bound of digits
-  if isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64):
-    return json.loads(json.dumps(float(value), allow_nan=False))
-  return _plain(_simpler(value))
+def _number(name: str) -> None:
+  """Returns what NaN means in JSON; infinity has no meaning there."""
+  if name != "NaN":
+    raise ValueError(name)
 
 
 def _text(value: str) -> str:
@@ -314,6 +297,10 @@ def _text(value: str) -> str:
 
 def _simpler(value: Any) -> Any:
   """Returns what is nearer to JSON than a value."""
+  if is_missing(value):
+    return None
+  if isinstance(value, Mapping):
+    return dict(value)
   if isinstance(value, decimal.Decimal):
     near = float(value)
     return near if decimal.Decimal(str(near)) == value else str(value)
@@ -325,6 +312,8 @@ def _simpler(value: Any) -> Any:
     return str(value)  # of a year that Python does not have
   if isinstance(value, memoryview):
     raise TypeError("bytes")
+  if isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64):
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
   for method in ("total_seconds", "isoformat", "tolist"):
     if hasattr(value, method):
       return getattr(value, method)()

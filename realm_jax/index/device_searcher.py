@@ -19,9 +19,10 @@ from jax.sharding import Mesh, PartitionSpec
 
 from realm_jax.devices import datatypes, partitioning, processes
 from realm_jax.index import searcher
-from realm_jax.index.exact_searcher import MIN_BUCKET, in_buckets, max_bucket
 
 _GIB = 2**30
+_MIN_BUCKET = 8
+_MAX_SCORES = 2**27  # B x n scores on one device at once: 512 MiB of float32
 
 
 class DeviceSearcher:
@@ -93,14 +94,20 @@ class DeviceSearcher:
     return datatypes.SearchResults(*(rows[own] for rows in self._search(queries, k)))
 
   def _search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Searches for queries that all processes of the mesh have."""
+    """Searches for queries that all processes of the mesh have.
+
+    Pads them to powers of two, so that few batch sizes are compiled.
+    """
     replicated = partitioning.sharding(self._mesh)
-
-    def run(part: np.ndarray):
-      placed = jax.make_array_from_callback(part.shape, replicated, lambda index: part[index])
-      return self._run(placed, k)
-
-    return self._results(in_buckets(run, queries_BxE, rows=self._rows), k)
+    parts, size = [], _max_bucket(self._rows)
+    for start in range(0, len(queries_BxE), size):
+      part_BxE = queries_BxE[start : start + size]
+      count = len(part_BxE)
+      bucket = max(_MIN_BUCKET, 1 << (count - 1).bit_length())
+      padded_BxE = np.pad(part_BxE, ((0, bucket - count), (0, 0)))
+      placed = jax.make_array_from_callback(padded_BxE.shape, replicated, padded_BxE.__getitem__)
+      parts.append([np.asarray(array)[:count] for array in self._run(placed, k)])
+    return self._results([np.concatenate(arrays) for arrays in zip(*parts, strict=True)], k)
 
   def _run(self, queries_BxE: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     program = search_program(
@@ -129,7 +136,7 @@ def search_program(
   """
   axes = tuple(mesh.axis_names)
   rows = rows_per_device(num_passages, mesh.size)
-  at_once = max_bucket(rows)
+  at_once = _max_bucket(rows)
 
   def search_part(embeddings_nxE, queries_BxE):
     first_row = jax.lax.axis_index(axes) * rows
@@ -180,6 +187,11 @@ def _in_groups(best: Callable, queries_BxE: jax.Array, *, size: int) -> list[jax
   return [array.reshape(-1, array.shape[-1])[:num_queries] for array in found]
 
 
+def _max_bucket(rows: int) -> int:
+  """Returns how many queries are scored against `rows` passages at once, a power of two."""
+  return 1 << (max(_MIN_BUCKET, _MAX_SCORES // rows).bit_length() - 1)
+
+
 def abstract_embeddings(
   mesh: Mesh, *, num_passages: int, embedding_size: int, dtype
 ) -> jax.ShapeDtypeStruct:
@@ -202,9 +214,9 @@ def check_memory(
   """Raises ValueError if embeddings and scores do not fit into the memory of each device."""
   rows = rows_per_device(num_passages, num_devices)
   needed = rows * embedding_size * np.dtype(dtype).itemsize
-  scores = 4 * rows * MIN_BUCKET
+  scores = 4 * rows * _MIN_BUCKET
   if needed + scores > memory_bytes:
-    fitting = int(memory_bytes / (embedding_size * np.dtype(dtype).itemsize + 4 * MIN_BUCKET))
+    fitting = int(memory_bytes / (embedding_size * np.dtype(dtype).itemsize + 4 * _MIN_BUCKET))
     raise ValueError(
       f"{num_passages} passages of {embedding_size} {np.dtype(dtype).name} take "
       f"{needed / _GIB:.2f} GiB and {scores / _GIB:.2f} GiB of scores on each of {num_devices} "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import partitioning
-from realm_jax.index import device_searcher, exact_searcher, searcher
+from realm_jax.index import device_searcher, searcher
 from realm_jax.index.device_searcher import DeviceSearcher
 from realm_jax.index.exact_searcher import BlockwiseExactSearcher, ExactSearcher
 
@@ -63,7 +63,7 @@ def test_a_corpus_smaller_than_k_is_filled_up(make, num_passages):
 @pytest.mark.parametrize("at_once", [2**27, 16 * 50])
 def test_a_search_begun_for_queries_on_the_devices_is_the_same(monkeypatch, at_once):
   """Also if they are too many to be scored at once."""
-  monkeypatch.setattr(exact_searcher, "_MAX_SCORES", at_once)
+  monkeypatch.setattr(device_searcher, "_MAX_SCORES", at_once)
   device_searcher.search_program.cache_clear()
   given, queries = embeddings(401), embeddings(40, seed=1)
   ids_BxK, _ = brute_force(given, queries, 401)

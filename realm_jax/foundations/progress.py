@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -54,9 +55,12 @@ def track(
     fraction: Returns the share of the work done, shown as a bar with the time left; None shows no
       bar.
   """
-  import tqdm
+  if not sys.stderr.isatty():
+    yield from items
+    return
+  import tqdm  # late, as its lock is that of all forked processes, and stays if one is killed
 
-  with tqdm.tqdm(unit=f" {what}", disable=None, leave=False, dynamic_ncols=True) as bar:
+  with tqdm.tqdm(unit=f" {what}", leave=False, dynamic_ncols=True) as bar:
     for item in items:
       yield item
       if fraction is not None:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,11 @@ def record(document: Document) -> dict[str, Any]:
   """Returns a document as it is added."""
   own = {"id": document.id, "title": document.title, "text": document.text}
   return {**document.fields, **own}
+
+
+def state(document: Document) -> str:
+  """Returns what tells a document from itself once it is changed."""
+  return hashlib.sha256(json.dumps(record(document), sort_keys=True).encode()).hexdigest()
 
 
 class Search(pydantic.BaseModel):
@@ -80,10 +86,15 @@ class Search(pydantic.BaseModel):
     return {self.field: found} if found else {}
 
 
+class ChangedError(ValueError):
+  """A document is no longer the one that a page had shown."""
+
+
 class EditForm(pydantic.BaseModel):
   """A change of a document as sent by the page's forms; `fields` is JSON.
 
-  What is typed is checked when it is applied, so that the page can show it again.
+  `state` is that of the document which the page had shown. What is typed is checked when it is
+  applied, so that the page can show it again.
   """
 
   action: Literal["add", "update", "delete"]
@@ -91,20 +102,27 @@ class EditForm(pydantic.BaseModel):
   title: Id = ""
   text: Id = ""
   fields: Id = ""
+  state: Id = ""
 
   def apply(self, base: KnowledgeBase) -> None:
     """Changes a document.
 
     Raises:
+      ChangedError: If the document is no longer the one that the page had shown.
       ValueError: If what was typed makes no document.
     """
     if not self.id:
       raise ValueError("a document needs an id, by which it is changed and deleted")
+    there = base.document(self.id)
+    if self.state and self.state != (state(there) if there else ""):
+      raise ChangedError(
+        f"document {self.id!r:.60} was changed or deleted since this form was opened; compare, and "
+        "send it again to have what is typed here"
+      )
     _check_length("title", self.title)
     if self.action == "delete":
       base.delete(document_of(base, self.id).id)
       return
-    there = base.document(self.id)
     if not self.text.strip() and (not self.title.strip() or (there and there.text)):
       raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
     more = columns.conditions(self.fields or "{}")

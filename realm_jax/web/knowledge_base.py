@@ -32,11 +32,13 @@ from realm_jax.web.application import (
 )
 from realm_jax.web.asking import MAX_FOUND
 from realm_jax.web.forms import (
+  ChangedError,
   EditForm,
   FeedbackForm,
   Search,
   document_of,
   record,
+  state,
   upload,
 )
 from realm_jax.web.listening import LimitSettings
@@ -269,7 +271,8 @@ def _document_pages(
 
   @router.get("/document", include_in_schema=False)
   def document(request: Request, id: Id) -> Response:
-    return page("document", request, document=document_of(base, id), typed=None)
+    there = document_of(base, id)
+    return page("document", request, document=there, state=state(there), typed=None)
 
   @router.post("/documents", include_in_schema=False)
   def edit(request: Request, form: Annotated[EditForm, Form()]) -> Response:
@@ -280,7 +283,8 @@ def _document_pages(
       there = base.document(form.id) if form.action == "update" else None
       typed = None if form.action == "delete" else form
       if there:
-        return page("document", request, error=error, document=there, typed=typed)
+        shown = state(there) if isinstance(error, ChangedError) else form.state
+        return page("document", request, error=error, document=there, state=shown, typed=typed)
       return listed(request, error=error, typed=typed)
     query = urllib.parse.urlencode({"id": form.id})
     after = "/documents" if form.action == "delete" else f"/document?{query}"

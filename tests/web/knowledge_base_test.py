@@ -179,6 +179,29 @@ def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
   assert "elm" not in base and "1 deleted" in client.get("/documents").text
 
 
+def test_a_change_that_was_made_meanwhile_is_not_overwritten_unseen(base):
+  client = client_of(base, TOKEN)
+  client.post("/sign_in", data={"token": TOKEN})
+
+  def typed(page, **others):
+    (state,) = re.findall(r'name="state" value="(\w+)"', page)
+    own = {"action": "update", "id": "fern", "title": "Fern", "text": "Mine.", "state": state}
+    return {**own, **others}
+
+  first = client.get("/document?id=fern").text
+  base.update([{"id": "fern", "title": "Fern", "text": "Theirs."}])
+  refused = client.post("/documents", data=typed(first, fields="[1]"))
+  assert refused.status_code == 422 and "was changed or deleted" in refused.text
+  assert "Theirs." in refused.text and "Mine." in refused.text
+  assert base.document("fern").text == "Theirs."
+  assert client.post("/documents", data=typed(refused.text, fields="[1]")).status_code == 422
+  client.post("/documents", data=typed(refused.text))
+  assert base.document("fern").text == "Mine."
+  base.delete("fern")
+  assert client.post("/documents", data=typed(refused.text)).status_code == 422
+  assert "fern" not in base
+
+
 @pytest.mark.parametrize(
   ("action", "wrong", "status", "reason"),
   [

@@ -321,16 +321,25 @@ def _normed_sum_forward(epsilon, rate, arrays, words_Fx2):
 def _normed_sum_gradients(epsilon, rate, kept, slope):
   del epsilon
   total, mean, inverse, scale, words_Fx2 = kept
-  slope = slope.astype(mean.dtype)
-  normed = (total.astype(mean.dtype) - mean) * inverse
-  scaled = slope * scale
+
+  def wide(total, slope):
+    return (total.astype(mean.dtype) - mean) * inverse, slope.astype(mean.dtype)
+
+  normed, wide_slope = wide(total, slope)
+  scaled = wide_slope * scale
   along = scaled.mean(axis=-1, keepdims=True)
   across = (scaled * normed).mean(axis=-1, keepdims=True)
   of_total = (inverse * (scaled - along - normed * across)).astype(total.dtype)
   of_branch = dropout.dropped(of_total, words_Fx2, rate)
   rows = tuple(range(total.ndim - 1))
+  # Computed again: on GPUs, XLA would write their product in float32 for this sum, and read it.
+  normed, wide_slope = wide(
+    *jax.lax.platform_dependent(
+      (total, slope), cuda=jax.lax.optimization_barrier, default=lambda arrays: arrays
+    )
+  )
   of_scale, of_bias = (
-    x.sum(rows, keepdims=True).astype(scale.dtype) for x in (slope * normed, slope)
+    x.sum(rows, keepdims=True).astype(scale.dtype) for x in (wide_slope * normed, wide_slope)
   )
   return (of_total, of_branch, of_scale, of_bias), None
 

@@ -57,6 +57,8 @@ def new_state(
 
 
 Metrics = dict[str, jax.Array]
+# XLA would make one product of those of all lengths, write it in float32, and copy its factors.
+_GPU_OPTIONS = {"xla_gpu_dot_merger_threshold_mb": "0"}
 
 
 def make_train_step(
@@ -151,6 +153,7 @@ class TrainProgram:
       partitioning.on_mesh(mesh, train_step),
       donate_argnums=0,
       out_shardings=(self._shardings, None),
+      compiler_options=_GPU_OPTIONS if mesh.devices.flat[0].platform == "gpu" else None,
     )
 
   def train_step(self, state: TrainState, batch):

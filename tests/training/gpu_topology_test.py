@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 
@@ -46,6 +47,36 @@ for rate in (0.0, 0.1):
 json.dump(texts, sys.stdout)
 """
 
+STEP = """
+import functools, jax, jax.numpy as jnp, numpy as np
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import Mean
+from realm_jax.objectives.objective import LOSS, Loss
+from realm_jax.training import ahead_of_time, optimizer
+from realm_jax.training.train_program import TrainProgram
+
+def outputs(params, batch, key):
+  return [rows @ params["kernel"] for rows in batch]
+
+def score(outputs, batch):
+  return {LOSS: Mean(sum(jnp.sum(jnp.sin(rows)) for rows in outputs), jnp.float32(1))}
+
+[device] = ahead_of_time.open_topology("h100:1").devices
+program = TrainProgram(
+  mesh=partitioning.make_mesh(devices=[device]),
+  init_params=lambda key: {"kernel": jnp.zeros((256, 512))},
+  objective=Loss(outputs, score),
+  optimizer=optimizer.make_optimizer(optimizer.OptimizerConfig(), num_steps=100),
+  seed=0,
+  accumulate_steps=1,
+  layout="replicated",
+)
+placed = functools.partial(jax.ShapeDtypeStruct, sharding=program.batch_sharding)
+batch = [placed((rows, 256), jnp.float32) for rows in (128, 64)]
+lowered = program.jitted_step.lower(program.abstract_state, batch, np.int32(0))
+print(lowered.compile(ahead_of_time.GPU_OPTIONS).as_text())
+"""
+
 
 def output_of(*command):
   return subprocess.run(
@@ -59,10 +90,20 @@ def test_attention_without_dropout_is_one_kernel_forwards_and_one_backwards(kind
   without, dropped = json.loads(output_of("-c", COMPILE, f"{kind}:1")).values()
   assert [without.count(f'"__cudnn$fmhaSoftmax{name}"') for name in ("", "Backward")] == [1, 1]
   assert "__cudnn" not in dropped
+  # No product of a norm's gradient is written in float32 for a sum alone.
+  assert not re.search(
+    r"= f32\[8,127,128\]\S* fusion\(.*layers_0/(mlp|attention)_norm/mul", without
+  )
   # Gradients of parameters, sums over all wordpieces, are float32.
   for text in (without, dropped):
     entry = text[text.index("entry_computation_layout") :].partition("->")[2].partition("\n")[0]
     assert "f32[512,128]" in entry and "bf16" not in entry
+
+
+@pytest.mark.timeout(900)
+def test_a_step_multiplies_sequences_of_each_length_alone():
+  text = output_of("-c", STEP)
+  assert "[128,512]" in text and "[192,512]" not in text
 
 
 @pytest.mark.timeout(900)

@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from realm_jax.corpus import document_files, reading
+from realm_jax.corpus import reading
+from realm_jax.corpus.formats import document_files
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import file_states
 

@@ -121,9 +121,10 @@ def listening(host: str, port: int) -> Iterator[Listener]:
   """Takes a port, before what takes seconds is opened."""
   try:
     import fastapi
+    import python_multipart
     import uvicorn
 
-    del fastapi, uvicorn
+    del fastapi, python_multipart, uvicorn
   except ImportError as error:
     raise ValueError(
       f"{error}; serving needs the extra: {extras.how_to_install('serve')}"

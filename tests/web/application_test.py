@@ -2,13 +2,14 @@
 
 import html
 import re
+import sys
 
 import pytest
 
 pytest.importorskip("fastapi")
 
 from realm_jax.web.application import highlighted, linked, probability
-from realm_jax.web.listening import LimitSettings
+from realm_jax.web.listening import LimitSettings, listening
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,14 @@ from realm_jax.web.listening import LimitSettings
 )
 def test_the_address_that_is_printed_is_answered(host, name):
   assert name in LimitSettings().with_local_names(host).hosts
+
+
+@pytest.mark.parametrize("library", ["fastapi", "python_multipart", "uvicorn"])
+def test_what_the_extra_brings_is_named_before_anything_is_opened(monkeypatch, library):
+  monkeypatch.setitem(sys.modules, library, None)
+  refused = pytest.raises(ValueError, match=rf"{library}.*; serving needs the extra: pip")
+  with refused, listening("127.0.0.1", 0):
+    pass
 
 
 def test_other_hosts_are_named_by_who_serves():

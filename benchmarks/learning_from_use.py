@@ -424,10 +424,9 @@ def measure_cranfield(data: str, snapshot: Scored) -> Iterator[tuple[str, object
     records[query.id] = PastQuestion(question=query.text, useful=judged)
 
   def measured(searches: Mapping[int, Search]) -> np.ndarray:
-    run = {
-      query.id: evaluation.ranked(searches[fold[query.id]], query)
-      for query in progress.track(queries, what="queries")
-    }
+    run = {}
+    for query in progress.track(queries, what="queries"):
+      run |= evaluation.ranked(searches[fold[query.id]], [query])
     return document_ranking.document_scores(run, judgements, queries, recall_at=[20])["ndcg@10"]
 
   def remembering(number: int, wrong: bool = False) -> np.ndarray:

@@ -121,12 +121,7 @@ def evaluate(
   queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
   scores: dict[str, Scores] = {}
   for name, by in searches.items():
-    run = document_ranking.rank_documents(
-      lambda texts, k, by=by: [[*map(_found, by(text, k))] for text in texts],
-      queries,
-      num_documents=max(_RECALL_AT),
-      batch_size=1,
-    )
+    run = ranked(by, queries)
     scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
   there = names - snapshot.missing(names)
@@ -158,8 +153,17 @@ def answerable(
   return figures, unlike
 
 
-def _found(hit: Hit) -> document_ranking.Found:
-  return document_ranking.Found(hit.id, hit.score, lambda: (hit.title, hit.text))
+def ranked(search: Search, queries: Sequence[Question]) -> document_ranking.Run:
+  """Returns the best documents for each query, of as many as figures are of."""
+
+  def found(hit: Hit) -> document_ranking.Found:
+    return document_ranking.Found(hit.id, hit.score, lambda: (hit.title, hit.text))
+
+  def find(texts: Sequence[str], k: int) -> list[list[document_ranking.Found]]:
+    return [[*map(found, search(text, k))] for text in texts]
+
+  depth = max(_RECALL_AT)
+  return document_ranking.rank_documents(find, queries, num_documents=depth, batch_size=1)
 
 
 def found_answers(

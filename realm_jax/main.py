@@ -3,7 +3,7 @@
 There are two products: `realm JOB` trains models and evaluates them, `realm kb JOB`
 keeps a knowledge base.
 
-A job is a function: a verb of `realm_jax/jobs/knowledge_base.py`, or one in a module of the same
+A job is a function: a verb in `realm_jax/jobs/knowledge_base/`, or one in a module of the same
 name, in a room of `realm_jax/jobs/` or in a file of your own, which takes the place of the job's
 name: `realm FILE.py`. Its keywords come from gin files, then from `--gin.NAME=VALUE`, then from
 plain flags; later ones win. Library code takes plain arguments: only `configuration` knows gin.
@@ -42,9 +42,18 @@ _ROOMS = {
   "launch_local demo",
   "answering": "evaluate ask serve",
 }
-_KNOWLEDGE_BASE = "create add sync delete compact publish search ask train evaluate serve mcp"
+_KNOWLEDGE_BASE = {  # several verbs a file
+  "creation": "create",
+  "contents": "add sync delete compact publish",
+  "questions": "search ask train evaluate",
+  "servers": "serve mcp",
+}
 JOBS: Mapping[str, str] = {
-  **{f"kb {job}": "realm_jax.jobs.knowledge_base" for job in _KNOWLEDGE_BASE.split()},
+  **{
+    f"kb {verb}": f"realm_jax.jobs.knowledge_base.{file}"
+    for file, verbs in _KNOWLEDGE_BASE.items()
+    for verb in verbs.split()
+  },
   **{job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()},
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus.documents import Document
+from realm_jax.foundations import choices
 from realm_jax.knowledge_base import folder, generation
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.learning import feedback
@@ -469,3 +470,20 @@ class KnowledgeBase:
       ValueError: If it is no address, or has something else.
     """
     return self._folder.publish(address)
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening(choices.Checked):
+  """A knowledge base to open.
+
+  Attributes:
+    path: The folder of the knowledge base.
+    encoder: "sentence-transformers:NAME_OR_DIRECTORY", if it was made with that; a model that only
+      the folder names is not loaded.
+  """
+
+  path: str
+  encoder: str | None = None
+
+  def open(self) -> KnowledgeBase:
+    return KnowledgeBase(self.path, encoder=self.encoder)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from realm_jax.evaluation import resampling
-from realm_jax.jobs import knowledge_base as verbs
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.jobs.knowledge_base import questions as verbs
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase, Opening
 from realm_jax.knowledge_base.learning import search
 from realm_jax.knowledge_base.store import commits, hits
 from realm_jax.knowledge_base.store.query import Query
@@ -70,7 +70,7 @@ def test_below_a_probability_nothing_is_returned_and_nothing_answered(trained):
 
 def test_the_command_line_and_the_api_say_the_same(trained, capsys):
   base, _ = trained
-  verbs.search(base.path, Query(UNKNOWN, min_answerable=0.5))
+  verbs.search(Opening(base.path), Query(UNKNOWN, min_answerable=0.5))
   assert capsys.readouterr().out.startswith("(nothing found)\n(an answer is hardly (")
   testclient = pytest.importorskip("fastapi.testclient")
   from realm_jax.web.knowledge_base import make_app

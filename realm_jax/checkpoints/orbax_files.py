@@ -425,7 +425,7 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     better: Literal["higher", "lower"] = "higher",
     measured_on: str = "",
   ):
-    self._metric, self._measured_on = metric, measured_on
+    self.metric, self._measured_on = metric, measured_on
     self._sign = 1 if better == "higher" else -1
     self._checkpointer = Checkpointer(directory, keep=1)
     self.step, self.value = self._checkpointer.latest_step(), None
@@ -453,18 +453,18 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
 
     A value that is not a number is worse than any that is.
     """
-    if self._metric not in metrics:
-      raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(metrics)}")
-    value = float(metrics[self._metric])
+    if self.metric not in metrics:
+      raise ValueError(f"no metric is named {self.metric!r}; choose one of {sorted(metrics)}")
+    value = float(metrics[self.metric])
     gone_back = self.step is not None and step < self.step
     if self.value is not None and not gone_back and self._rank(value) <= self._rank(self.value):
       return False
-    best = {"metric": self._metric, "measured_on": self._measured_on, "value": value}
+    best = {"metric": self.metric, "measured_on": self._measured_on, "value": value}
     self._checkpointer.replace(
       step, {"params": params}, metadata={**metadata, "best": {**best, "figures": dict(metrics)}}
     )
     self.step, self.value = step, value
-    _LOG.info("step %d is the best so far: %s %.4f", step, self._metric, value)
+    _LOG.info("step %d is the best so far: %s %.4f", step, self.metric, value)
     return True
 
   def _rank(self, value: float) -> float:

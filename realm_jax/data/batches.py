@@ -161,6 +161,16 @@ def masked_queries(features: Features) -> MaskedQueries:
   )
 
 
+def counted_queries(
+  features: Features, *, num_streams: int
+) -> tuple[MaskedQueries, dict[str, float]]:
+  """Returns a batch of queries with the counts of examples rejected so far, by reason."""
+  by_stream = np.split(features["rejections"], num_streams)
+  rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)
+  counts = zip(REJECTIONS, rejected, strict=True)
+  return masked_queries(features), {f"data/rejected_{reason}": float(n) for reason, n in counts}
+
+
 def questions(features: Features) -> Questions:
   """Returns the `Questions` of a batch of questions."""
   query = tokens(features["query"])

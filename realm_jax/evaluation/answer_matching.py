@@ -25,6 +25,7 @@ from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
+from realm_jax.data import prepared_examples
 from realm_jax.data.answers import folded, joined_tokens, pattern_spans, token_spans
 from realm_jax.data.question_batches import encode_questions
 from realm_jax.data.questions import Question
@@ -148,13 +149,23 @@ def match_answers(
 
 
 def find_labels(
-  questions: Sequence[Question], *, file: str, store: PassageStore, query_length: int
+  questions: Sequence[Question],
+  *,
+  file: str,
+  store: PassageStore,
+  query_length: int,
+  prepared: str | None = None,
 ) -> AnswerMatcher:
   """Finds the answers, and logs how many questions cannot be learned from.
+
+  Args:
+    prepared: Directory of the questions prepared as examples, which have the labels.
 
   Raises:
     ValueError: If no passage contains an answer to any question.
   """
+  if prepared is not None:
+    return AnswerMatcher.from_arrays(prepared_examples.read_arrays(prepared))
   # Needs TensorFlow; where it is missing, labels come with prepared examples.
   matcher = match_answers(questions, store=store)
   if matcher.unanswerable == len(questions):

@@ -1,9 +1,10 @@
 """Evaluation on the same masked queries throughout training, and samples of what is retrieved."""
 
+import abc
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -23,7 +24,33 @@ class StoppedError(Exception):
   """An evaluation was left because the run was told to stop."""
 
 
-class FixedEvaluation:
+class Evaluation(abc.ABC):
+  """An evaluation between steps, which chooses the best parameters.
+
+  Attributes:
+    every: Steps between evaluations; the last step has one as well.
+    metric: The metric that chooses.
+    better: Whether a "higher" or a "lower" one is better.
+    digest: Digest of what is evaluated.
+    at_start: Whether the parameters of step 0 may be the best.
+  """
+
+  every: int
+  metric: str
+  better: Literal["higher", "lower"] = "higher"
+  digest: str
+  at_start: bool = False
+
+  @abc.abstractmethod
+  def __call__(self, params) -> dict[str, float]:
+    """Returns the metrics; raises StoppedError once the run is to stop."""
+
+  @abc.abstractmethod
+  def samples(self) -> str:
+    """Returns examples of the last evaluation as Markdown."""
+
+
+class FixedEvaluation(Evaluation):
   """Evaluates fixed queries with the current parameters and what they retrieve.
 
   Args:
@@ -31,22 +58,23 @@ class FixedEvaluation:
     retriever: Finds passages as the training does, except for what a posterior proposes.
     refresher: Has the generation to search.
     program: `(params, RetrievedBatch on the devices) -> metrics` of a batch.
-
-  Attributes:
-    digest: Digest of the queries.
-    first_batch: Of the last evaluation, on the host.
   """
+
+  metric, better, at_start = "eval/loss", "lower", True
 
   def __init__(
     self,
     features: Iterable[batches.Features],
     *,
+    every: int,
     max_batches: int,
+    tokenizer: WordPieces,
     retriever: Retriever,
     refresher: IndexRefresher,
     program: Callable[[dict, Any], dict[str, Mean]],
     put_on_devices: Callable[[Any], Any],
   ):
+    self.every, self._tokenizer = every, tokenizer
     self._batches = [
       batches.masked_queries(batch) for batch in itertools.islice(features, max_batches)
     ]
@@ -56,7 +84,7 @@ class FixedEvaluation:
     self.digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:12]
     self._retriever, self._refresher = retriever, refresher
     self._program, self._put_on_devices = program, put_on_devices
-    self.first_batch: Any = None
+    self._first_batch: Any = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the metrics over all batches, named `eval/...`."""
@@ -66,10 +94,14 @@ class FixedEvaluation:
       own = jax.tree.map(processes.own_rows, queries)
       batch, _ = self._retriever.finish(self._retriever.begin(params, own))
       if not rows:
-        self.first_batch = batch
+        self._first_batch = batch
       rows.append(self._program(params, self._put_on_devices(batch)))
     sums = jax.tree.map(lambda *parts: sum(parts), *jax.device_get(rows))
     return {f"eval/{name}": float(mean.value) for name, mean in sums.items()}
+
+  def samples(self) -> str:
+    store = self._retriever.store
+    return retrieved_samples(self._first_batch, tokenizer=self._tokenizer, store=store)
 
 
 def retrieved_samples(batch: RetrievedBatch, *, tokenizer: WordPieces, store: Passages) -> str:

@@ -197,13 +197,8 @@ class Finetuning(TrainingConfig):
     )
 
 
-class QuestionEvaluation:
-  """Answers dev questions with the current parameters and index generation.
-
-  Attributes:
-    metric: The metric that selects the best checkpoint.
-    digest: Digest of questions and answers.
-  """
+class QuestionEvaluation(evaluation.Evaluation):
+  """Answers dev questions with the current parameters and index generation."""
 
   def __init__(
     self,
@@ -222,7 +217,7 @@ class QuestionEvaluation:
     known = score_names(dev_questions, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:
       raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
-    self.metric = f"dev/{config.best_metric}"
+    self.every, self.metric = config.eval_every, f"dev/{config.best_metric}"
     self.digest = texts_digest(dev_questions) + answers_digest(dev_questions)
     self._questions = OpenQuestions(
       inputs={"dev questions": questions},

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from absl import logging
 from jax.sharding import Mesh
 
 from realm_jax.checkpoints import saved_models
@@ -17,12 +18,15 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Minimised, Objective
-from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
+from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms
-from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.evaluation import FixedEvaluation
+from realm_jax.training.examples import Examples, MaskedQueryData
 from realm_jax.training.starts import Start, configured
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
@@ -92,10 +96,43 @@ class Pretraining(TrainingConfig):
     model = dataclasses.replace(self.model, **configured(starts, **encoders))
     return dataclasses.replace(self, model=model)
 
-  def check_reachable(self) -> None:
-    """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
+  def check(self) -> None:
+    """Checks that there are no pairs to learn from, and that an index can be recent enough.
+
+    See `RefreshConfig`.
+    """
+    if any(isinstance(term, Contrastive) for _, term in self.objective.weighted_terms()):
+      raise ValueError(
+        "the objective has a Contrastive term, but a pre-training has no pairs; `realm "
+        "train_retriever` learns from pairs, and a loop of your own from both"
+      )
     if self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
+
+  def warn_of_what_cannot_learn(self, starts: Iterable[Start]) -> None:
+    """Logs what a new run of these starts can hardly learn from."""
+    if not self.dual_encoder_learns:
+      return
+    started = {here.partition("/")[0] for start in starts for here, _ in start.parts}
+    posterior = self.retrieval.posterior
+    at_random = posterior is None or posterior.embeds  # all that is retrieved
+    if _PART not in started and at_random and self.run.num_steps:
+      logging.warning(
+        "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
+        "give --start=CHECKPOINTS of `realm train_retriever`"
+      )
+    encoder = self.model.dual_encoder
+    if encoder.unit_length and encoder.temperature == 1.0:
+      logging.warning(
+        "temperature=1.0 with embeddings of unit length: scores lie between -1 and 1, so p(z|x) is "
+        "almost the same for all passages; give --temperature, such as 0.05"
+      )
+    if _READER not in started:
+      logging.warning(
+        "the reader starts from random weights: a reader that cannot read makes the dual encoder "
+        "unlearn what it starts with; give --start=CHECKPOINTS of a reader that was trained with "
+        "--frozen_parts=dual_encoder first"
+      )
 
   def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     """Returns the description of the model and its training data for checkpoints."""
@@ -139,6 +176,27 @@ class Pretraining(TrainingConfig):
     (_, objective), *_ = self.objective.weighted_terms()
     mesh = partitioning.make_mesh(model=self.mesh.model_parallel) if mesh is None else mesh
     return _evaluation_program(objective, self.model, self.mesh.accumulate_steps, mesh, lengths)
+
+  def evaluation(
+    self,
+    examples: Examples,
+    *,
+    retriever: Retriever,
+    refresher: IndexRefresher,
+    tokenizer: WordPieces,
+    put_on_devices: Callable[[Any], Any],
+  ) -> FixedEvaluation:
+    """Returns the evaluation on examples in the order of their corpus."""
+    return FixedEvaluation(
+      examples.open(batch_size=self.data.batch_size, seed=0, training=False),
+      every=self.eval_every,
+      max_batches=self.eval_steps,
+      tokenizer=tokenizer,
+      retriever=dataclasses.replace(retriever, config=self.retrieval.answering),
+      refresher=refresher,
+      program=self.evaluation_program(lengths=retriever.store.length_quantiles()),
+      put_on_devices=put_on_devices,
+    )
 
   def program(self, mesh: Mesh | None = None, *, lengths: datatypes.Lengths = ()) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.

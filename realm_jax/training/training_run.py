@@ -10,42 +10,26 @@ from typing import Any
 from absl import logging
 
 from realm_jax.checkpoints import orbax_files, saved_models
-from realm_jax.checkpoints.opening import PublishedGenerations
+from realm_jax.checkpoints.opening import PublishedGenerations, generation_made_by
 from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
 from realm_jax.data.batches import Batches, Features
 from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import json_fields, object_store
 from realm_jax.launching.supervisor import STOPPED
+from realm_jax.models.encoder import EncoderConfig, query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
-from realm_jax.training.evaluation import StoppedError
+from realm_jax.training.evaluation import Evaluation, StoppedError
 from realm_jax.training.metric_writers import MetricWriter, SwapLog
 from realm_jax.training.starts import Start, begun
 from realm_jax.training.train_program import TrainProgram, TrainState
 from realm_jax.training.training_config import TrainingConfig
 
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
-  """An evaluation between steps.
-
-  Attributes:
-    metrics: Returns the metrics of the parameters.
-    every: Steps between evaluations; the last step has one as well.
-    best: Keeps the best parameters.
-    at_start: Whether the parameters of step 0 may be the best.
-  """
-
-  metrics: Callable[[dict], dict[str, float]]
-  every: int
-  best: BestCheckpoint
-  at_start: bool = False
 
 
 class TrainingRun:
@@ -62,6 +46,7 @@ class TrainingRun:
     state: The train state, on the mesh.
     resumed: The checkpoint that the run resumes from, or None.
     identity: Identifies the run.
+    best: The best parameters, once they are evaluated.
     logs: Local directory of the files that the run appends to; the working directory unless that is
       in an object store.
 
@@ -85,6 +70,8 @@ class TrainingRun:
     self.workdir, self._config, self._description = workdir, config.run, description
     self.mesh, self.batch_sharding = program.mesh, program.batch_sharding
     self._train_step = program.train_step
+    self.best: BestCheckpoint | None = None
+    self._refresher: IndexRefresher | None = None
     self._alarm: Alarm | None = None  # that ends the run
     self._unevaluated: int | None = None  # the step whose evaluation was left
     self._healthy_step = -1
@@ -216,7 +203,22 @@ class TrainingRun:
     """Saves a new run's initial parameters, from which the first generation is built."""
     if self.resumed is None:
       self._last_good = 0
-      self._save(0, self.state, input={}, metadata={})
+      self._save(0, self.state, input={})
+
+  def query_encoder(self, encoder: EncoderConfig) -> Callable:
+    """Returns what embeds queries on the devices of the run."""
+    return query_encoder(encoder, self.put_on_devices, sharding=self.batch_sharding)
+
+  def own_generation(self, index: str, *, encoder: EncoderConfig, wanted: int | None) -> int:
+    """Returns the generation that a dual encoder which stands still must have built.
+
+    Its scores are never computed anew. It is the wanted one, that of the resumed checkpoint, or the
+    newest.
+    """
+    if wanted is None and self.resumed is not None:
+      wanted = self.resumed.metadata["generation"]
+    digest = saved_models.passages_digest(encoder, self.state.params["dual_encoder"])
+    return generation_made_by(digest, index, generation=wanted)
 
   def follow(
     self,
@@ -237,7 +239,8 @@ class TrainingRun:
       run=self.identity,
       other_runs=refresh.other_runs if wanted is None else "accept",
     )
-    return IndexRefresher(published, config=refresh, watch=wanted is None)
+    self._refresher = IndexRefresher(published, config=refresh, watch=wanted is None)
+    return self._refresher
 
   def retrieved_batches(
     self,
@@ -265,7 +268,6 @@ class TrainingRun:
     self,
     source: BatchSource,
     *,
-    metadata: Callable[[], Mapping] = dict,
     evaluation: Evaluation | None = None,
     samples: Callable[[], str] | None = None,
   ) -> None:
@@ -273,14 +275,21 @@ class TrainingRun:
 
     Args:
       source: Provides the batches; restored to the checkpoint's position.
-      metadata: Returns further metadata for a checkpoint.
-      evaluation: Evaluation during training; None for none.
-      samples: Returns examples as Markdown, written at each evaluation or, without one, at each
-        checkpoint.
+      evaluation: Evaluation during training, whose best parameters `WORKDIR/best` gets.
+      samples: Without an evaluation, returns examples as Markdown, written at each checkpoint.
     """
     num_steps, checkpoint_every = self._config.num_steps, self._config.checkpoint_every
-
-    best = None if evaluation is None else evaluation.best
+    if evaluation is not None:
+      samples = evaluation.samples
+      self.best = self._opened.enter_context(
+        BestCheckpoint(
+          os.path.join(self.workdir, BEST),
+          metric=evaluation.metric,
+          better=evaluation.better,
+          measured_on=evaluation.digest,
+        )
+      )
+    best = self.best
 
     def is_evaluated(step: int) -> bool:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
@@ -289,16 +298,16 @@ class TrainingRun:
       if not orbax_files.all_finite(state):
         self._end(alarms.not_finite(step), collapses=True)
         return {}
-      if evaluation is None or not is_evaluated(step):
+      if evaluation is None or best is None or not is_evaluated(step):
         return {}
       try:
-        metrics = evaluation.metrics(state.params)
+        metrics = evaluation(state.params)
       except StoppedError:
         logging.info("step %d is evaluated when the run resumes", step)
         self._unevaluated = step
         return {}
-      described = {**self._metadata, **metadata()}
-      evaluation.best.offer(step, state.params, metrics=metrics, metadata=described)
+      described = {**self._metadata, **self._generation}
+      best.offer(step, state.params, metrics=metrics, metadata=described)
       return metrics
 
     def save(step: int, state) -> None:
@@ -314,7 +323,7 @@ class TrainingRun:
         name: value for part in processes.gather(source.position()) for name, value in part.items()
       }
       whole = {"position": position, "batch": processes.gather_rows(source.in_flight())}
-      self._save(step, state, input=whole, metadata=metadata())
+      self._save(step, state, input=whole)
 
     def save_in_turn(step: int, state) -> None:
       if step % checkpoint_every == 0:
@@ -347,7 +356,7 @@ class TrainingRun:
     )
     save(self.step, self.state)
     self._checkpointer.wait()
-    self._failure = processes.share(self._why_it_failed(best))[0]
+    self._failure = processes.share(self._why_it_failed())[0]
 
   def _end(self, alarm: Alarm, *, collapses: bool) -> None:
     if self._alarm is None and (collapses or alarm.diverged):
@@ -356,10 +365,21 @@ class TrainingRun:
   def _set_healthy(self, step: int) -> None:
     self._healthy_step = step
 
-  def _why_it_failed(self, best: BestCheckpoint | None) -> str:
+  @property
+  def best_found(self) -> str:
+    """The best checkpoint in words; empty if there is none."""
+    if self.best is None or self.best.value is None:
+      return ""
+    checkpoint = f"{BEST}/{self.best.step} ({self.best.metric} {self.best.value:.4f})"
+    if self.best.step == 0:
+      return f"; nothing is better than the warm start, {checkpoint}: see the alarms above"
+    return f"; the best is {checkpoint}"
+
+  def _why_it_failed(self) -> str:
     """Returns why the run ended and where to continue from; empty if nothing went wrong."""
     if self._alarm is None:
       return ""
+    best = self.best
     if best is not None and best.step is not None:
       path = os.path.join(self.workdir, BEST, str(best.step))
       way_out = f"Begin again from {path}"
@@ -392,14 +412,18 @@ class TrainingRun:
     batch, _ = source.finish()
     return batch
 
-  def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
+  @property
+  def _generation(self) -> dict[str, int]:
+    return {} if self._refresher is None else {"generation": self._refresher.current.generation}
+
+  def _save(self, step: int, state, *, input: dict) -> None:
     self._still_held()
     # A run that resumes from here must find every row up to here.
     if self._mirror is not None:
       self._writer.flush()
       self._mirror.flush()
     known = {**self._metadata, "last_good": self._last_good, "unevaluated": self._unevaluated}
-    self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
+    self._checkpointer.save(step, state, input=input, metadata={**known, **self._generation})
 
 
 def _new_state(program: TrainProgram, starts: Sequence[Start]) -> TrainState:

@@ -13,11 +13,12 @@ from realm_jax.devices import partitioning
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
-from realm_jax.retrieval.posterior import Bm25Posterior
+from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.pretraining import ModelConfig, Pretraining
+from realm_jax.training.starts import Start
 from realm_jax.training.training_config import MeshConfig, RunConfig
 from tests.configurations import tiny_bert
 
@@ -256,3 +257,22 @@ def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(
   tolerance = float_tolerance(depth=batch.joint.mask.sum(), scale=scale)
   compare = functools.partial(np.testing.assert_allclose, rtol=0, atol=tolerance)
   jax.tree.map(compare, still[reader], learning[reader])
+
+
+@pytest.mark.parametrize(
+  ("started", "posterior", "num_steps", "warned"),
+  [
+    ((), None, 9, True),
+    (("dual_encoder",), None, 9, False),
+    ((), Bm25Posterior(num_passages=1), 9, False),
+    ((), DualEncoderPosterior(num_passages=1), 9, True),
+    ((), None, 0, False),
+  ],
+)
+def test_a_dual_encoder_at_random_is_warned_of(started, posterior, num_steps, warned, caplog):
+  pretraining = Pretraining(
+    run=RunConfig(num_steps=num_steps), retrieval=RetrievalConfig(posterior=posterior)
+  )
+  with caplog.at_level("WARNING", logger="absl"):
+    pretraining.warn_of_what_cannot_learn([Start("a", [(part, part) for part in started])])
+  assert ("cannot help the reader" in caplog.text) == warned

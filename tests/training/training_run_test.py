@@ -19,11 +19,11 @@ from realm_jax.launching.supervisor import STOPPED
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.training.batch_sources import PlainBatches
-from realm_jax.training.evaluation import StoppedError
+from realm_jax.training.evaluation import Evaluation, StoppedError
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.training_config import RunConfig, TrainingConfig
-from realm_jax.training.training_run import Evaluation, TrainingRun
+from realm_jax.training.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,28 +107,32 @@ def test_an_evaluation_does_not_hold_up_a_stop_and_is_made_when_the_run_resumes(
   """The checkpoint is of the step that was to be evaluated, and the best is found as without it."""
   stops = [True, False, False]
 
-  def metrics(params):
-    if stops.pop(0):
-      os.kill(os.getpid(), signal.SIGTERM)
-      raise StoppedError
-    return {"dev/score": float(params["kernel"][0, 0])}
+  class Score(Evaluation):
+    every, metric, digest = 2, "dev/score", ""
+
+    def __call__(self, params):
+      if stops.pop(0):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise StoppedError
+      return {"dev/score": float(params["kernel"][0, 0])}
+
+    def samples(self):
+      return "a sample"
 
   def train():
-    with begun(4) as run, BestCheckpoint(tmp_path / "best", metric="dev/score") as best:
-      run.train(
-        PlainBatches(Numbers(8), put_on_devices=run.put_on_devices),
-        evaluation=Evaluation(metrics=metrics, every=2, best=best),
-      )
+    with begun(4) as run:
+      run.train(PlainBatches(Numbers(8), put_on_devices=run.put_on_devices), evaluation=Score())
+    return run.best_found
 
   with pytest.raises(SystemExit) as stopped:
     train()
   assert stopped.value.code == STOPPED
   assert orbax_files.steps(tmp_path / "run" / "checkpoints") == [2]
-  train()
+  assert train().startswith("; the best is best/2 (dev/score ")
   rows = text_files.read_log(tmp_path / "run" / METRICS_FILE)
   assert [row["step"] for row in rows if "dev/score" in row] == [2, 4]
   assert [row["step"] for row in rows if LOSS in row] == [1, 2, 3, 4]
-  assert not stops and orbax_files.steps(tmp_path / "best") == [2]
+  assert not stops and orbax_files.steps(tmp_path / "run" / "best") == [2]
 
 
 def test_other_batches_are_refused_or_begin_anew(read_after):

@@ -1,30 +1,18 @@
 """Fine-tunes a retriever and a span reader to answer questions from the knowledge corpus."""
 
-import contextlib
-import os
-from collections.abc import Sequence
-
 import jax
 
 from realm_jax.answering.open_answerer import question_model
-from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.opening import generation_made_by, open_corpus
-from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
-from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches, prepared_examples
-from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation.answer_matching import (
-  AnswerMatcher,
-  find_labels,
-  warn_of_wide_answers,
-)
-from realm_jax.models.encoder import EncoderConfig, query_encoder
+from realm_jax.checkpoints.opening import open_corpus
+from realm_jax.data import batches
+from realm_jax.data.questions import read_questions
+from realm_jax.evaluation.answer_matching import find_labels, warn_of_wide_answers
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
-from realm_jax.training.examples import QuestionData, question_examples
+from realm_jax.training.examples import question_examples
 from realm_jax.training.finetuning import Finetuning, QuestionEvaluation
 from realm_jax.training.starts import Starts
-from realm_jax.training.training_run import Evaluation, TrainingRun
+from realm_jax.training.training_run import TrainingRun
 
 
 def finetune(
@@ -69,108 +57,59 @@ def finetune(
   finetuning.check_reachable()
   description = finetuning.describe(store, begun)
   description.check_sizes(store.vocabulary)
-  train_questions = read_questions(questions)
-  made = question_examples(
-    train_questions,
-    data=finetuning.data,
-    source=questions if examples is None else examples,
-    store=store,
-  )
+  asked, encoder, data = read_questions(questions), begun.dual_encoder, finetuning.data
+  made = question_examples(asked, data=data, source=examples or questions, store=store)
   features = made.streams(seed=finetuning.run.seed)
-  matcher = _labels(train_questions, questions, examples, store=store, data=finetuning.data)
-  warn_of_wide_answers(train_questions, matcher, max_span_width=begun.span_reader.max_span_width)
-  encoder = begun.dual_encoder
+  matcher = find_labels(
+    asked, file=questions, store=store, query_length=data.query_length, prepared=examples
+  )
+  warn_of_wide_answers(asked, matcher, max_span_width=begun.span_reader.max_span_width)
   model = OpenQaModel(encoder, begun.span_reader)
-  with contextlib.ExitStack() as stack:
-    run = stack.enter_context(
-      TrainingRun(
-        workdir,
-        program=finetuning.program(model, lengths=store.length_quantiles()),
-        config=finetuning,
-        description=description,
-        batch_settings=made.batch_settings(seed=finetuning.run.seed),
-        starts=begun.starts,
-      )
-    )
+  with TrainingRun(
+    workdir,
+    program=finetuning.program(model, lengths=store.length_quantiles()),
+    config=finetuning,
+    description=description,
+    batch_settings=made.batch_settings(seed=finetuning.run.seed),
+    starts=begun.starts,
+  ) as run:
     run.keep(store.vocabulary)
     if not finetuning.frozen:
       run.save_start()
     if finetuning.run.num_steps == 0:
       return
-    wanted = _wanted(run, finetuning, index, encoder=encoder)
-    refresher = stack.enter_context(
-      run.follow(index, refresh=finetuning.refresh, wanted=wanted, with_embeddings=True)
-    )
-    if not refresher.first(wanted=wanted, stop=run.stopped):
-      return
-    question_retriever = QuestionRetriever(
-      encode_query=query_encoder(encoder, run.put_on_devices, sharding=run.batch_sharding),
-      loaded=refresher.current,
-      store=store,
-      config=finetuning.beam,
-      max_span_width=begun.span_reader.max_span_width,
-      matcher=matcher,
-      fresh_passage_length=None if finetuning.frozen else begun.passage_length,
-    )
-    source = run.retrieved_batches(
-      features,
-      lambda batch: (batches.questions(batch), {}),
-      retriever=question_retriever,
-      refresher=refresher,
-    )
-    evaluation = dev = None
-    if dev_questions is not None:
-      dev = QuestionEvaluation(
+    wanted = finetuning.generation
+    if finetuning.frozen:
+      wanted = run.own_generation(index, encoder=encoder, wanted=wanted)
+    with run.follow(
+      index, refresh=finetuning.refresh, wanted=wanted, with_embeddings=True
+    ) as refresher:
+      if not refresher.first(wanted=wanted, stop=run.stopped):
+        return
+      question_retriever = QuestionRetriever(
+        encode_query=run.query_encoder(encoder),
+        loaded=refresher.current,
+        store=store,
+        config=finetuning.beam,
+        max_span_width=begun.span_reader.max_span_width,
+        matcher=matcher,
+        fresh_passage_length=None if finetuning.frozen else begun.passage_length,
+      )
+      source = run.retrieved_batches(
+        features,
+        lambda batch: (batches.questions(batch), {}),
+        retriever=question_retriever,
+        refresher=refresher,
+      )
+      dev = dev_questions and QuestionEvaluation(
         dev_questions,
         config=finetuning.dev,
         model=question_model(description, params={}, put_on_devices=run.put_on_devices),
         store=store,
         loaded=lambda: refresher.current,
         passage_length=begun.passage_length,
-        batch_size=finetuning.data.batch_size,
+        batch_size=data.batch_size,
         stop=run.stopped,
       )
-      best = BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric, measured_on=dev.digest)
-      evaluation = Evaluation(
-        metrics=dev, every=finetuning.dev.eval_every, best=stack.enter_context(best)
-      )
-    run.train(
-      source,
-      metadata=lambda: {"generation": refresher.current.generation},
-      evaluation=evaluation,
-      samples=dev and dev.samples,
-    )
-    at_best = f", best {dev.metric} {best.value:.4f} at step {best.step}" if dev else ""
-    print(f"{workdir}: step {run.step}{at_best}", flush=True)
-
-
-def _labels(
-  questions: Sequence[Question],
-  file: str,
-  examples: str | None,
-  *,
-  store: PassageStore,
-  data: QuestionData,
-) -> AnswerMatcher:
-  """Finds where the answers occur, or reads the labels from prepared examples."""
-  if examples is not None:
-    return AnswerMatcher.from_arrays(prepared_examples.read_arrays(examples))
-  return find_labels(
-    questions,
-    file=file,
-    store=store,
-    query_length=data.query_length,
-  )
-
-
-def _wanted(
-  run: TrainingRun, finetuning: Finetuning, index: str, *, encoder: EncoderConfig
-) -> int | None:
-  """Returns the generation to stay with; None follows the newest."""
-  wanted = finetuning.generation
-  if not finetuning.frozen:
-    return wanted
-  if wanted is None and run.resumed is not None:
-    wanted = run.resumed.metadata["generation"]
-  digest = saved_models.passages_digest(encoder, run.state.params["dual_encoder"])
-  return generation_made_by(digest, index, generation=wanted)
+      run.train(source, evaluation=dev or None)
+    print(f"{workdir}: step {run.step}{run.best_found}", flush=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from realm_jax.foundations import child_processes
+from realm_jax.launching.stop_signal import STOPPED
 
-STOPPED = 128 + signal.SIGTERM  # exit code of a job that was stopped before its end
 _POLL_SECONDS = 0.2
 _LOG_LINES_SHOWN = 5
 

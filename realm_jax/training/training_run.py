@@ -15,7 +15,7 @@ from realm_jax.checkpoints.orbax_files import BEST, BestCheckpoint
 from realm_jax.data.batches import Batches, Features
 from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import json_fields, object_store
-from realm_jax.launching.supervisor import STOPPED
+from realm_jax.launching.stop_signal import STOPPED, StopSignal
 from realm_jax.models.encoder import EncoderConfig, query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -76,7 +76,7 @@ class TrainingRun:
     self._unevaluated: int | None = None  # the step whose evaluation was left
     self._healthy_step = -1
     self._failure = ""
-    self._stop = train_loop.StopSignal()
+    self._stop = StopSignal()
     self._exchange = processes.Exchange()
     self._profile = train_loop.StepTrace(workdir, config.run.profile_steps)
     with contextlib.ExitStack() as stack:

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from realm_jax.launching.supervisor import STOPPED, Process, supervise
+from realm_jax.launching.stop_signal import STOPPED
+from realm_jax.launching.supervisor import Process, supervise
 
 
 def python(name, program, **settings):

@@ -10,6 +10,7 @@ import sys
 import jax.numpy as jnp
 import pytest
 
+from realm_jax.launching.stop_signal import StopSignal
 from realm_jax.training import metric_writers, optimizer, train_loop, train_program
 
 OPTIMIZER = optimizer.make_optimizer(
@@ -136,11 +137,11 @@ class GoneTerminal(io.StringIO):
 
 def test_what_is_ignored_stops_nothing_and_only_who_insists_ends_a_run_at_once():
   before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-  with train_loop.StopSignal() as stop:
+  with StopSignal() as stop:
     os.kill(os.getpid(), signal.SIGHUP)
     assert not stop()
   assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
-  with train_loop.StopSignal() as stop:
+  with StopSignal() as stop:
     for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1):  # shell and kernel send it each
       os.kill(os.getpid(), number)
     assert stop()
@@ -160,7 +161,7 @@ def test_a_stop_signal_ends_after_the_current_step(tmp_path, number, monkeypatch
       os.kill(os.getpid(), number)
     return counting_step(state, batch)
 
-  with train_loop.StopSignal() as stop:
+  with StopSignal() as stop:
     state = train(
       make_state(),
       tmp_path=tmp_path,

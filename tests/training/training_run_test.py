@@ -15,7 +15,7 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.checkpoints.orbax_files import BestCheckpoint
 from realm_jax.devices.datatypes import Mean
 from realm_jax.foundations import text_files
-from realm_jax.launching.supervisor import STOPPED
+from realm_jax.launching.stop_signal import STOPPED
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.training.batch_sources import PlainBatches

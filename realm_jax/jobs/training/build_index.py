@@ -11,8 +11,7 @@ from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import choices
 from realm_jax.index import generations, publication
 from realm_jax.index.builder_config import POLL_SECONDS, BuilderConfig
-from realm_jax.launching.supervisor import STOPPED
-from realm_jax.training import train_loop
+from realm_jax.launching.stop_signal import STOPPED, StopSignal
 
 
 def build_index(
@@ -80,7 +79,7 @@ def _follow(
   recheck_seconds: float,
 ) -> None:
   """Publishes a generation for each newer checkpoint until told to stop; see `build_index`."""
-  with train_loop.StopSignal() as stopped:
+  with StopSignal() as stopped:
     built = processes.share(index_builder.last_training_step())[0]
     idle = 0
     if not steps(index_builder.checkpoints):

@@ -36,7 +36,7 @@ import jax
 
 from realm_jax import main as realm
 from realm_jax.checkpoints import orbax_files
-from realm_jax.corpus import chunking
+from realm_jax.corpus import chunking, vocabulary
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import backend
 from realm_jax.foundations import object_store
@@ -143,7 +143,7 @@ class World:
         input=path,
         output=f"{here}/{name}",
         vocabulary=f"{here}/vocabulary",
-        learning=prepare_corpus.LearningConfig(vocab_size=1024),
+        learning=vocabulary.VocabularyConfig(vocab_size=1024),
         chunking=chunking.ChunkingConfig(max_passage_length=32),
         num_shards=1,
       )

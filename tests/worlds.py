@@ -2,9 +2,9 @@
 
 import itertools
 
-from realm_jax.corpus import reading
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.input_files import find_files
+from realm_jax.corpus.vocabulary import learn_vocabulary
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
@@ -15,7 +15,7 @@ def make_corpora(root):
   documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
   vocabulary = str(root / "vocabulary")
   files = itertools.chain(*find_files([documents, training]))
-  reading.learn_vocabulary([*files], vocab_size=1024).save(vocabulary)
+  learn_vocabulary([*files], vocab_size=1024).save(vocabulary)
   for source, name in ((documents, "passages"), (training, "training")):
     prepare_corpus(
       input=source,

@@ -1,7 +1,4 @@
-"""Reads files of any supported format as documents, one validated record at a time.
-
-Also takes a sample of them, and learns a vocabulary from them.
-"""
+"""Reads files of any supported format as documents, one validated record at a time, or a sample."""
 
 import bz2
 import gzip
@@ -20,7 +17,6 @@ from realm_jax.corpus.formats.records import read_json, read_parquet
 from realm_jax.corpus.formats.tables import read_table
 from realm_jax.corpus.input_files import InputFile, TextFile, stem, text_error, unreadable
 from realm_jax.foundations import object_store
-from realm_jax.text import tokenization
 
 _MAX_TITLE_CHARACTERS = 150
 _HEADING = re.compile(r"#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?\Z")  # whose marks are no part of it
@@ -252,37 +248,3 @@ def sample_texts(files: Sequence[InputFile]) -> list[str]:
         if len(texts) == 2 * _TEXTS:
           texts, stride = texts[::2], 2 * stride
   return texts
-
-
-def learn_vocabulary(
-  files: Sequence[InputFile],
-  *,
-  vocab_size: int,
-  lower_case: bool = True,
-  languages: Sequence[str] = ("en",),
-) -> tokenization.WordPieceTokenizer:
-  """Learns a vocabulary from the documents of files, and names bad records if they have no text.
-
-  Combining marks carry meaning in most languages: only English text loses them, as in BERT.
-
-  Raises:
-    ValueError: If there is no text, or `vocab_size` is smaller than the number of its characters.
-  """
-  bad = BadRecords()
-
-  def texts() -> Iterator[str]:
-    nonlocal bad
-    bad = BadRecords()  # of one pass over the texts, which are read several times
-    for document in read_documents(files, bad=bad):
-      yield document.title
-      yield document.text
-
-  strip_accents = lower_case and tuple(languages) == ("en",)
-  try:
-    return tokenization.learn(
-      texts, vocab_size=vocab_size, lower_case=lower_case, strip_accents=strip_accents
-    )
-  except ValueError:
-    for line in bad.report():
-      print(line, flush=True)
-    raise

@@ -8,12 +8,13 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus import tagged_examples
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.vocabulary import VocabularyConfig
 from realm_jax.evaluation.systems import Asking
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
-from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.preparation.prepare_examples import (
   ExampleSettings,
   ReadingOrder,
@@ -80,7 +81,7 @@ def test_from_raw_text_to_answers(given):
     input=documents,
     output=passages,
     vocabulary=vocabulary,
-    learning=LearningConfig(vocab_size=1024),
+    learning=VocabularyConfig(vocab_size=1024),
     chunking=ChunkingConfig(max_passage_length=32),
     num_shards=1,
   )

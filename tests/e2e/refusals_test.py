@@ -13,7 +13,8 @@ import pytest
 
 from realm_jax import main
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
+from realm_jax.corpus.vocabulary import VocabularyConfig
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -91,7 +92,7 @@ def elsewhere(world, tmp_path_factory):
       input=str(source),
       output=str(root / name),
       vocabulary=str(vocabulary),
-      learning=LearningConfig(vocab_size=1024),
+      learning=VocabularyConfig(vocab_size=1024),
       chunking=ChunkingConfig(max_passage_length=64),
       num_shards=1,
     )

@@ -7,11 +7,12 @@ import pytest
 
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.corpus.vocabulary import VocabularyConfig
 from realm_jax.data.questions import read_judgements
 from realm_jax.evaluation.document_ranking import read_run
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 pytest.importorskip("ir_measures", reason="the extra trec is not installed")
@@ -132,7 +133,7 @@ def test_figures_on_cranfield_are_those_of_pytrec_eval(tmp_path):
   prepare_corpus(
     input=corpus,
     vocabulary=str(tmp_path / "vocabulary"),
-    learning=LearningConfig(vocab_size=2000),
+    learning=VocabularyConfig(vocab_size=2000),
     output=str(tmp_path / "passages"),
   )
   figures = evaluate(

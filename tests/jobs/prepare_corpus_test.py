@@ -8,9 +8,11 @@ import tensorflow as tf
 
 from realm_jax.corpus import parts, tagged_examples
 from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.corpus.engines import EngineConfig
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.vocabulary import VocabularyConfig
 from realm_jax.foundations import atomic_files
-from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, PipelineConfig, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -104,7 +106,7 @@ def many(tmp_path, inputs):
 
 def test_any_number_of_workers_writes_the_same_bytes(tmp_path, many):
   one = prepare_corpus(output=str(tmp_path / "one"), **many)
-  two = prepare_corpus(output=str(tmp_path / "two"), num_workers=2, **many)
+  two = prepare_corpus(output=str(tmp_path / "two"), engine=EngineConfig(num_workers=2), **many)
   assert one == two
   assert one.counts["duplicate_passages"] > 100
   assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -115,10 +117,11 @@ def test_any_number_of_workers_writes_the_same_bytes(tmp_path, many):
 def test_beam_writes_the_same_bytes(tmp_path, many, directory):
   pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
   one = prepare_corpus(output=str(tmp_path / "one"), **many)
-  if directory is not None:
-    os.mkdir(tmp_path / directory)
-    many = {**many, "beam": PipelineConfig(beam_parts=str(tmp_path / directory))}
-  beam = prepare_corpus(output=str(tmp_path / "beam"), engine="beam", **many)
+  place = None if directory is None else str(tmp_path / directory)
+  if place is not None:
+    os.mkdir(place)
+  engine = EngineConfig(engine="beam", beam_parts=place)
+  beam = prepare_corpus(output=str(tmp_path / "beam"), engine=engine, **many)
   assert one == beam
   assert contents(tmp_path / "one") == contents(tmp_path / "beam")
   if directory is not None:
@@ -191,7 +194,7 @@ def test_a_title_without_text_is_a_passage(tmp_path, inputs):
 def test_documents_with_equal_ids_are_named_and_counted(tmp_path, many, capsys, engine):
   if engine == "beam":
     pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
-  prepare_corpus(output=str(tmp_path / "out"), engine=engine, **many)
+  prepare_corpus(output=str(tmp_path / "out"), engine=EngineConfig(engine=engine), **many)
   (line,) = [row for row in capsys.readouterr().out.splitlines() if "id of an earlier" in row]
   assert ": '0', '1', '2', " in line and line.endswith("and 280 more")
 
@@ -260,7 +263,7 @@ def test_a_vocabulary_must_know_the_text(tmp_path, inputs, unknown, caplog):
 
 def test_a_vocabulary_is_learned_from_one_corpus_and_cuts_others(tmp_path, inputs, capsys):
   new = str(tmp_path / "learned")
-  learning = LearningConfig(vocab_size=80)
+  learning = VocabularyConfig(vocab_size=80)
   prepare_corpus(**{**inputs, "vocabulary": new}, output=str(tmp_path / "first"), learning=learning)
   written = pathlib.Path(new, "vocab.txt").read_bytes()
   assert len(written.splitlines()) <= 80 and " wordpieces, digest " in capsys.readouterr().out

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 
 from realm_jax.checkpoints import orbax_files, saved_models
+from realm_jax.corpus.vocabulary import VocabularyConfig
 from realm_jax.devices import partitioning
-from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -33,7 +34,7 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
     input=documents,
     output=passages,
     vocabulary=vocabulary,
-    learning=LearningConfig(vocab_size=256),
+    learning=VocabularyConfig(vocab_size=256),
     num_shards=1,
   )
   pretrain_mlm(

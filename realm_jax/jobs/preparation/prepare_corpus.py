@@ -1,49 +1,22 @@
 """Converts raw documents to a passage store and tagged examples."""
 
-import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
-from realm_jax.corpus import input_files, local_pipeline, reading
+from realm_jax.corpus import input_files, reading
 from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.corpus.engines import EngineConfig
 from realm_jax.corpus.local_pipeline import PartLog
-from realm_jax.corpus.parts import CorpusPart, CorpusWriter, PartMaker
+from realm_jax.corpus.parts import CorpusWriter, PartMaker
 from realm_jax.corpus.passage_store import CORPUS, StoreMetadata
 from realm_jax.corpus.salient_spans import SpanFinder
-from realm_jax.foundations import atomic_files, choices, object_store, progress
-from realm_jax.text import tokenization, wordpieces
+from realm_jax.corpus.vocabulary import VocabularyConfig
+from realm_jax.foundations import atomic_files, choices
+from realm_jax.text import tokenization
 from realm_jax.text.languages import choose_languages
 
 _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PipelineConfig:
-  """Settings of an Apache Beam pipeline.
-
-  Attributes:
-    beam_options: Beam flags, such as `--runner=FlinkRunner`; empty uses Beam's local runner.
-    beam_parts: Directory for intermediate parts that all Beam workers can reach; None uses a local
-      one.
-  """
-
-  beam_options: Sequence[str] = ()
-  beam_parts: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig(choices.Checked):
-  """Whether to learn the vocabulary, from the same input, if its directory does not exist.
-
-  Attributes:
-    vocab_size: Maximum number of wordpieces, including the five special tokens; None learns none.
-    lower_case: Whether a learned vocabulary lower-cases text.
-  """
-
-  vocab_size: choices.Count | None = None
-  lower_case: bool = True
 
 
 def prepare_corpus(
@@ -53,13 +26,11 @@ def prepare_corpus(
   output: str,
   format: input_files.Format = "auto",
   language: Sequence[str] = ("auto",),
-  learning: LearningConfig = LearningConfig(),
+  learning: VocabularyConfig = VocabularyConfig(),
   chunking: ChunkingConfig = ChunkingConfig(),
   drop_list_pages: bool = True,
   num_shards: choices.Count = 64,
-  num_workers: choices.Count = 1,
-  engine: Literal["processes", "beam"] = "processes",
-  beam: PipelineConfig = PipelineConfig(),
+  engine: EngineConfig = EngineConfig(),
 ) -> StoreMetadata:
   """Writes `output`: a passage store, and the same passages as tagged examples.
 
@@ -83,9 +54,7 @@ def prepare_corpus(
     drop_list_pages: Whether to skip an encyclopedia's list and disambiguation pages.
     num_shards: Number of files of tagged examples; training reads 16 at once, in another order
       each epoch.
-    num_workers: Without Beam, number of processes that make passages, including this one.
-    engine: "processes" on this machine, or an Apache "beam" pipeline.
-    beam: Settings of Beam.
+    engine: What makes the passages.
 
   Returns:
     The metadata of the store.
@@ -95,9 +64,6 @@ def prepare_corpus(
       f"max_passage_length={chunking.max_passage_length} cuts sentences to pieces; use at least "
       f"{_LEAST_PASSAGE_LENGTH}"
     )
-  given = [f"--{name}" for name, value in dataclasses.asdict(beam).items() if value]
-  if given and engine != "beam":
-    raise ValueError(f"{', '.join(given)} without Beam; give --engine=beam")
   CORPUS.check(output)
   if learning.vocab_size is None:
     tokenization.load(vocabulary)  # refused before anything is read
@@ -106,7 +72,7 @@ def prepare_corpus(
   texts = reading.sample_texts(files)
   languages = choose_languages(language, texts)
   print(f"language: {', '.join(languages)}", flush=True)
-  tokenizer = _vocabulary(vocabulary, learning, files=files, languages=languages)
+  tokenizer = learning.tokenizer(vocabulary, files, languages=languages)
   make_part = PartMaker(
     tokenizer=tokenizer,
     tag=SpanFinder(languages, texts),
@@ -116,55 +82,8 @@ def prepare_corpus(
   )
   with PartLog(output) as log, atomic_files.new_directory(output, kind=CORPUS) as directory:
     writer = CorpusWriter(directory, make_part=make_part, num_shards=num_shards)
-    if engine == "beam":
-      parts = _beam_parts(files, make_part=make_part, config=beam)
-    else:
-      parts = local_pipeline.make_parts(
-        files, make_part=make_part, num_workers=num_workers, log=log
-      )
-    for part in parts:
+    for part in engine.make_parts(files, make_part=make_part, log=log):
       writer.append(part)
     metadata = writer.finish(input)
   print(f"{output}: {writer.report()}", flush=True)
   return metadata
-
-
-def _vocabulary(
-  directory: str,
-  config: LearningConfig,
-  *,
-  files: Sequence[input_files.InputFile],
-  languages: Sequence[str],
-) -> tokenization.WordPieceTokenizer:
-  """Reads the vocabulary, or else learns and writes it."""
-  size = config.vocab_size
-  if size is None or (object_store.absolute(directory) / tokenization.VOCABULARY_FILE).exists():
-    found = tokenization.load(directory)
-    if size is not None and found.vocab_size > size:
-      raise ValueError(
-        f"{directory} has {found.vocab_size:,} wordpieces, more than vocab_size={size}; give "
-        "another directory, or omit the size"
-      )
-    return found
-  wordpieces.VOCABULARY.check(directory)
-  learned = reading.learn_vocabulary(
-    files, vocab_size=size, lower_case=config.lower_case, languages=languages
-  )
-  learned.save(directory)
-  print(f"{directory}: {learned.vocab_size:,} wordpieces, digest {learned.digest}", flush=True)
-  return learned
-
-
-def _beam_parts(
-  files: Sequence[input_files.InputFile], *, make_part: PartMaker, config: PipelineConfig
-) -> Iterator[CorpusPart]:
-  try:
-    from realm_jax.corpus import beam_pipeline
-  except ImportError as error:
-    raise ValueError(
-      f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
-    ) from error
-  parts = beam_pipeline.make_parts(
-    files, make_part=make_part, options=config.beam_options, directory=config.beam_parts
-  )
-  return progress.track(parts, what="passages", size=lambda part: len(part.rows))

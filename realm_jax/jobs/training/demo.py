@@ -15,7 +15,7 @@ import matplotlib.figure
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus import input_files
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.corpus.reading import learn_vocabulary
+from realm_jax.corpus.vocabulary import learn_vocabulary
 from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation.systems import Asking

@@ -44,7 +44,7 @@ from realm_jax.index import generations
 from realm_jax.jobs.preparation import prepare_corpus, prepare_examples
 from realm_jax.launching.supervisor import sigterm_interrupts
 from realm_jax.retrieval import index_refresher
-from realm_jax.training import training_run
+from realm_jax.training import examples, training_run
 from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class World:
       task="masked_queries",
       corpus=f"{here}/training",
       output=f"{here}/examples",
-      settings=prepare_examples.ExampleSettings(query_length=32, max_masks=3),
-      reading=prepare_examples.ReadingOrder(num_examples=(num_steps + 1) * _BATCH_SIZE),
+      settings=examples.ExampleSettings(query_length=32, max_masks=3),
+      reading=examples.ReadingOrder(num_examples=(num_steps + 1) * _BATCH_SIZE),
     )
     if self.store is not None:
       for name in ("passages", "training", "examples"):

@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import jax
 
@@ -11,8 +11,11 @@ from realm_jax.corpus import tagged_examples
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
-from realm_jax.foundations import choices
+from realm_jax.foundations import choices, progress
 from realm_jax.text import wordpieces
+
+Keep = Callable[[batches.Features], batches.Features]
+_ROWS_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,6 +131,31 @@ class QuestionData(DataConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleSettings(choices.Checked):
+  """The settings of the training that the examples are for.
+
+  Attributes:
+    query_length: Maximum wordpieces of a query; None uses 96 for masked queries, 64 for others.
+    passage_length: See `PairData`.
+    hide_salient_spans: See `PairData`.
+    max_masks: See `MaskedQueryData`.
+    mask: See `MaskedQueryData`.
+  """
+
+  query_length: choices.TextLength | None = None
+  passage_length: choices.PassageLength = PairData.passage_length
+  hide_salient_spans: bool = PairData.hide_salient_spans
+  max_masks: choices.Count = MaskedQueryData.max_masks
+  mask: batches.Masking = MaskedQueryData.mask
+
+  def data(self, task: str) -> DataConfig:
+    """Returns the data configuration of a task."""
+    kind = {"masked_queries": MaskedQueryData, "questions": QuestionData}.get(task, PairData)
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{k: v for k, v in vars(self).items() if k in names and v is not None})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:
   """Examples and where they come from.
 
@@ -213,3 +241,84 @@ def question_examples(
       "corpus_fingerprint": store.fingerprint,
     },
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadingOrder(choices.Checked):
+  """The number and order of the examples.
+
+  Attributes:
+    num_epochs: Number of passes over the corpus, if shuffled and without `num_examples`.
+    num_examples: Examples per stream; "corpus" may have fewer. None lets `num_epochs` decide.
+    order: "shuffled", for training, or "corpus", one pass in order for evaluation.
+    seed: Seeds order and masks.
+    data_streams: Number of streams, the same as in training.
+  """
+
+  num_epochs: choices.Count = 1
+  num_examples: choices.Count | None = None
+  order: Literal["shuffled", "corpus"] = "shuffled"
+  seed: choices.Seed = 0
+  data_streams: choices.Count = 1
+
+  def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
+    """Yields the parts of each stream, up to the number of rows wanted."""
+    for stream in range(self.data_streams):
+      shard = batches.Shard.of(stream, self.data_streams)
+      once = {"batch_size": _ROWS_AT_ONCE, "seed": self.seed, "training": False, "shard": shard}
+      if self.order == "corpus":
+        rows = _real_rows(examples.open(**once))
+        yield rows if self.num_examples is None else _first_rows(rows, self.num_examples)
+        continue
+      wanted = self.num_examples or self.num_epochs * sum(
+        len(part["query"]) for part in _real_rows(examples.open(**once))
+      )
+      yield _first_rows(examples.open(**{**once, "training": True}), wanted)
+
+  def write(
+    self, writer: prepared_examples.Writer, examples: Examples, *, keep: Keep | None = None
+  ) -> None:
+    """Writes each stream, of each part what is kept.
+
+    Raises:
+      ValueError: If a stream has no examples; the message has the number of streams that have.
+    """
+    try:
+      for number, parts in enumerate(self.streams(examples), 1):
+        what = f"parts of {_ROWS_AT_ONCE} examples, stream {number} of {self.data_streams}"
+        kept = parts if keep is None else map(keep, parts)
+        if not writer.write_stream(progress.track(kept, what=what)):
+          raise batches.TooFewExamplesError(f"stream {number} has no examples")
+    except batches.TooFewExamplesError as error:
+      enough = self._most_streams(examples) if keep is None else None
+      if enough is None:
+        message = f"{examples.source} yields no examples: it is empty, or all are rejected"
+      else:
+        message = (
+          f"{examples.source} has too few examples for data_streams={self.data_streams}; there are "
+          f"enough for {enough}"
+        )
+      raise ValueError(message) from error
+
+  def _most_streams(self, examples: Examples) -> int | None:
+    """Returns the largest number of streams, below this one, that all have examples, or None."""
+    once = _real_rows(examples.open(batch_size=_ROWS_AT_ONCE, seed=self.seed, training=False))
+    most = min(self.data_streams - 1, sum(len(part["query"]) for part in once))
+    train = functools.partial(examples.open, seed=self.seed, training=True)
+    return batches.most_streams(train, range(most, 0, -1))
+
+
+def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:
+  """Yields the batches of one pass without the padding rows of the last one."""
+  for part in parts:
+    # Every query begins with [CLS], which is not 0.
+    real = part["query"][:, 0] != 0
+    yield {name: rows[real] for name, rows in part.items()}
+
+
+def _first_rows(parts: Iterator[batches.Features], count: int) -> Iterator[batches.Features]:
+  for part in parts:
+    yield {name: rows[:count] for name, rows in part.items()}
+    count -= len(part["query"])
+    if count <= 0:
+      break

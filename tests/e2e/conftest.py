@@ -14,17 +14,13 @@ import pytest
 
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.preparation.prepare_examples import (
-  ExampleSettings,
-  ReadingOrder,
-  prepare_examples,
-)
+from realm_jax.jobs.preparation.prepare_examples import prepare_examples
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.examples import MaskedQueryData, QuestionData
+from realm_jax.training.examples import ExampleSettings, MaskedQueryData, QuestionData, ReadingOrder
 from realm_jax.training.finetuning import Finetuning, StartConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig

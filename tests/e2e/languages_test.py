@@ -15,13 +15,10 @@ from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
-from realm_jax.jobs.preparation.prepare_examples import (
-  ExampleSettings,
-  ReadingOrder,
-  prepare_examples,
-)
+from realm_jax.jobs.preparation.prepare_examples import prepare_examples
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
+from realm_jax.training.examples import ExampleSettings, ReadingOrder
 from tests.configurations import changed
 from tests.e2e.conftest import PRETRAINING
 

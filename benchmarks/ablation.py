@@ -16,8 +16,8 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.jobs.demonstration.corpora import make_corpora, prepare_facts
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.jobs.training.demo import make_corpora, prepare_facts
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain

@@ -38,8 +38,8 @@ from realm_jax.text import terminal
 _ROOMS = {
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
   "import_checkpoint export_checkpoint examples",
-  "training": "check plan pretrain_mlm train_retriever build_index pretrain finetune "
-  "launch_local demo",
+  "training": "check plan pretrain_mlm train_retriever build_index pretrain finetune launch_local",
+  "demonstration": "demo",
   "answering": "evaluate ask serve",
 }
 _KNOWLEDGE_BASE = {  # several verbs a file

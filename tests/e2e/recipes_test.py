@@ -24,7 +24,7 @@ import pytest
 from realm_jax import main
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.formats import huggingface_files
-from realm_jax.jobs.training import demo
+from realm_jax.jobs.demonstration import corpora
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.text import tokenization
@@ -206,7 +206,7 @@ def test_the_commands_of_a_recipe_run_as_they_are_written(recipe, files, tmp_pat
   folder = tmp_path / "run"
   shutil.copytree(files, folder, symlinks=True)
   monkeypatch.chdir(folder)
-  monkeypatch.setitem(demo.make_corpora.__kwdefaults__, "num_invented_entities", 150)
+  monkeypatch.setitem(corpora.make_corpora.__kwdefaults__, "num_invented_entities", 150)
   for name in RECIPES[recipe]:
     if not name.endswith((".gin", ".sweep")):
       shutil.rmtree(name)

@@ -2,7 +2,7 @@ import pytest
 
 from benchmarks.ablation import add_training_sentences
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.jobs.training.demo import make_corpora
+from realm_jax.jobs.demonstration.corpora import make_corpora
 
 
 @pytest.fixture(scope="module")

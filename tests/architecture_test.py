@@ -47,7 +47,7 @@ HOMES = {
   "http": ("knowledge_base/generation.py",),  # its client
   "icu4py": ("text/segmentation.py",),
   "jinja2": ("web/application.py",),
-  "mcp": ("web/mcp_server.py",),
+  "mcp": ("web/knowledge_base/mcp_server.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "checkpoints/orbax_files.py"),
   "py3langid": ("text/languages.py",),
@@ -161,6 +161,17 @@ def test_no_floor_of_a_knowledge_base_imports_a_higher_one():
     for target in behind:
       if name.startswith(inside) and target.startswith(inside):
         assert floor(target) <= floor(name), f"{name} imports {target}"
+
+
+def test_the_frame_of_the_web_imports_no_page_and_no_page_another():
+  def page(name):
+    above, _, file = name.removeprefix("realm_jax.web").rpartition(".")
+    return above or (f".{file}" if (PACKAGE / "web" / file).is_dir() else "")
+
+  for name, behind in imported_files().items():
+    for target in behind:
+      if name.startswith("realm_jax.web.") and target.startswith("realm_jax.web."):
+        assert page(target) in ("", page(name)), f"{name} imports {target}"
 
 
 def test_a_room_holds_at_most_24_files():
@@ -288,7 +299,7 @@ def starts(source):
 
 
 # What was typed, to be shown again.
-TYPED = {"web/forms.py"}
+TYPED = {"web/knowledge_base/forms.py"}
 KINDS = {
   "containers of arrays": (keeps_arrays, NO_CONTAINERS.keys()),
   "tables of what a question": (lambda source: names_in(source, "min_answerable"), TYPED),

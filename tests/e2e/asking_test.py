@@ -25,7 +25,7 @@ from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training.examples import QuestionData
 from realm_jax.training.finetuning import Finetuning, StartConfig
 from realm_jax.training.training_config import RunConfig
-from realm_jax.web.inspector import AnsweringService
+from realm_jax.web.inspector.service import AnsweringService
 
 pytestmark = pytest.mark.timeout(600)
 SENTENCE = "The capital of France is [MASK]."

@@ -73,7 +73,7 @@ def test_the_command_line_and_the_api_say_the_same(trained, capsys):
   verbs.search(Opening(base.path), Query(UNKNOWN, min_answerable=0.5))
   assert capsys.readouterr().out.startswith("(nothing found)\n(an answer is hardly (")
   testclient = pytest.importorskip("fastapi.testclient")
-  from realm_jax.web.knowledge_base import make_app
+  from realm_jax.web.knowledge_base.pages import make_app
 
   generate = lambda question, hits: "taling [1]"  # noqa: E731
   app = make_app(base, edit_token=None, limits=LimitSettings(), generate=generate)

@@ -232,7 +232,7 @@ def test_each_way_to_ask_has_the_fields_of_the_query(base):
 
 def test_texts_and_values_make_the_same_query():
   pytest.importorskip("fastapi")
-  from realm_jax.web import asking
+  from realm_jax.web.knowledge_base import asking
 
   values = {"question": "river", "k": 3, "where": {"year": {"lt": 1960}}, "by": "words"}
   texts = {"q": "river", "k": "3", "where": '{"year": {"lt": 1960}}', "by": "words", "page": "2"}

@@ -9,7 +9,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.interop
 
 from realm_jax.web.application import Example  # noqa: E402
-from realm_jax.web.inspector import make_app  # noqa: E402
+from realm_jax.web.inspector.pages import make_app  # noqa: E402
 from realm_jax.web.listening import LimitSettings  # noqa: E402
 from tests.web.browsing import contrast  # noqa: E402
 

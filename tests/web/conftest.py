@@ -19,7 +19,7 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from realm_jax.web.inspector import AnsweringService
+from realm_jax.web.inspector.service import AnsweringService
 from tests.stores import write_store
 from tests.web import browsing
 

@@ -10,7 +10,7 @@ import time
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import listening
-from realm_jax.web.knowledge_base import make_app
+from realm_jax.web.knowledge_base.pages import make_app
 from realm_jax.web.listening import LimitSettings
 
 TOKEN = "a token that nobody guesses"

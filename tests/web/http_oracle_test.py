@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.web.forms import record
+from realm_jax.web.knowledge_base.forms import record
 from tests.web.exchanges import TOKEN, WORDS, body_of, exchange, head, made, post, served, status_of
 
 TEXTS = (

@@ -12,7 +12,8 @@ testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.answering.mask_filler import MaskFiller  # noqa: E402
 from realm_jax.web.application import Example  # noqa: E402
-from realm_jax.web.inspector import AnsweringService, make_app  # noqa: E402
+from realm_jax.web.inspector.pages import make_app  # noqa: E402
+from realm_jax.web.inspector.service import AnsweringService  # noqa: E402
 from realm_jax.web.listening import LimitSettings  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"

@@ -25,9 +25,9 @@ from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.knowledge_base.store.columns import Strings  # noqa: E402
 from realm_jax.web import listening  # noqa: E402
-from realm_jax.web.knowledge_base import make_app  # noqa: E402
+from realm_jax.web.knowledge_base.pages import make_app  # noqa: E402
+from realm_jax.web.knowledge_base.serving import serve  # noqa: E402
 from realm_jax.web.listening import LimitSettings  # noqa: E402
-from realm_jax.web.serving import serve  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 
 TOKEN = "a token that nobody guesses"

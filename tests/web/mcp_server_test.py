@@ -22,7 +22,8 @@ from realm_jax import main  # noqa: E402
 from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
-from realm_jax.web import listening, mcp_server  # noqa: E402
+from realm_jax.web import listening  # noqa: E402
+from realm_jax.web.knowledge_base import mcp_server  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 from tests.knowledge_base.answerability_test import KNOWN, UNKNOWN, trained  # noqa: E402, F401
 

@@ -16,7 +16,7 @@ from realm_jax.knowledge_base import generation
 from realm_jax.knowledge_base.generation import ChatServer, GeneratorError
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import streams
-from realm_jax.web.knowledge_base import make_app
+from realm_jax.web.knowledge_base.pages import make_app
 from realm_jax.web.listening import LimitSettings
 from tests.web.browsing import served
 

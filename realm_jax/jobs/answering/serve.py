@@ -44,16 +44,16 @@ def serve(
   if missing := sources.missing():
     raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
   with listening(host, port) as listener:
-    from realm_jax.web import inspector
     from realm_jax.web.application import Example
-    from realm_jax.web.inspector import AnsweringService
+    from realm_jax.web.inspector import pages
+    from realm_jax.web.inspector.service import AnsweringService
 
     model = open_answerer(sources, max_answer_length=max_answer_length, history=history)
     model.warm_up()
     examples = [example for file in questions for example in _examples(file, num_examples)]
     if not questions and model.kind == "mask":
       examples = [*itertools.islice(_sentences(model.corpus.store), num_examples)]
-    app = inspector.make_app(
+    app = pages.make_app(
       AnsweringService(model),
       limits=limits.with_local_names(host),
       examples=[Example(text=text, answer=answer) for text, answer in examples],

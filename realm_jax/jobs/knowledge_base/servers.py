@@ -6,7 +6,8 @@ import os
 from realm_jax.foundations import choices, extras
 from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import Opening
-from realm_jax.web import listening, serving
+from realm_jax.web import listening
+from realm_jax.web.knowledge_base import serving
 from realm_jax.web.listening import LimitSettings
 
 
@@ -64,7 +65,7 @@ def mcp(
   """
   base, generate = opening.open(), generator.open()
   try:
-    from realm_jax.web import mcp_server
+    from realm_jax.web.knowledge_base import mcp_server
   except ImportError as error:
     raise ValueError(f"{error}; tools need the extra: {extras.how_to_install('mcp')}") from error
   server = mcp_server.make_server(base, write=write, generate=generate)

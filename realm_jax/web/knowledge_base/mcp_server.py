@@ -27,9 +27,9 @@ from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store.hits import Hit, Hits
 from realm_jax.knowledge_base.store.query import Query
-from realm_jax.web import asking
 from realm_jax.web.application import MAX_TEXT, BusyError, Drained, Editors, Turns
-from realm_jax.web.forms import record
+from realm_jax.web.knowledge_base import asking
+from realm_jax.web.knowledge_base.forms import record
 from realm_jax.web.listening import LimitSettings
 
 _CHARACTERS = 20_000  # of a document that are read at once

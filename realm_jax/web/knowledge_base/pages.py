@@ -18,7 +18,7 @@ from realm_jax.knowledge_base.generation import ChatServer, Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store.hits import Answer
 from realm_jax.knowledge_base.store.query import Query
-from realm_jax.web import application, asking, streams
+from realm_jax.web import application, streams
 from realm_jax.web.application import (
   REFUSED,
   Editors,
@@ -30,8 +30,9 @@ from realm_jax.web.application import (
   new_app,
   route_class,
 )
-from realm_jax.web.asking import MAX_FOUND
-from realm_jax.web.forms import (
+from realm_jax.web.knowledge_base import asking
+from realm_jax.web.knowledge_base.asking import MAX_FOUND
+from realm_jax.web.knowledge_base.forms import (
   ChangedError,
   EditForm,
   FeedbackForm,

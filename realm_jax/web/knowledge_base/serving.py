@@ -35,9 +35,9 @@ def serve(
   """
   opened = base if isinstance(base, KnowledgeBase) else KnowledgeBase(base)
   with listening(host, port) as listener:
-    from realm_jax.web import knowledge_base as application
+    from realm_jax.web.knowledge_base import pages
 
-    app = application.make_app(
+    app = pages.make_app(
       opened,
       edit_token=edit_token or os.environ.get("REALM_EDIT_TOKEN"),
       limits=limits.with_local_names(host),

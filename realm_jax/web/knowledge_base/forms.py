@@ -17,8 +17,8 @@ from realm_jax.corpus.reading import read_records
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.knowledge_base.store import columns
 from realm_jax.knowledge_base.store.query import Query
-from realm_jax.web import asking
 from realm_jax.web.application import MAX_TEXT, Id, NotFoundError, Text
+from realm_jax.web.knowledge_base import asking
 
 
 def document_of(base: KnowledgeBase, id: str) -> Document:

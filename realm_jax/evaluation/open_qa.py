@@ -21,7 +21,7 @@ from realm_jax.evaluation.document_ranking import Run, run_text
 from realm_jax.evaluation.ranking_metrics import first_right, recalls
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
-from realm_jax.foundations import choices, progress, text_files
+from realm_jax.foundations import progress, text_files
 from realm_jax.text import languages as text_languages
 
 Format = Literal["dpr", "trec"]
@@ -73,10 +73,6 @@ class OpenQuestions:
   asking: Asking
   train_answers: Sequence[str] | None = None
   formats: Sequence[Format] = ()
-
-  def __post_init__(self):
-    for name in self.formats:
-      choices.check(Format, formats=name)
 
   def evaluate(self, system: System) -> Evaluated:
     return self.scored(self.ask(system), system)

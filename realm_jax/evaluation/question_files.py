@@ -8,15 +8,16 @@ from realm_jax.evaluation.document_ranking import JudgedQueries
 from realm_jax.evaluation.masked_sentences import MaskedSentences
 from realm_jax.evaluation.open_qa import Format, OpenQuestions
 from realm_jax.evaluation.systems import Asking, Evaluator
+from realm_jax.foundations import choices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionFiles:
+class QuestionFiles(choices.Checked):
   """How files of questions are read and asked; see `realm evaluate`."""
 
   qrels: str | None
   asking: Asking
-  max_questions: int | None
+  max_questions: choices.Count | None
   train_questions: str | None
   formats: Sequence[Format]
 

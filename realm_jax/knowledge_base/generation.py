@@ -23,6 +23,7 @@ from realm_jax.knowledge_base.store.query import Query
 
 # From a question and its passages to a text that cites them by their numbers, from 1.
 Generate = Callable[[str, Hits], str | None]
+Timeout = Annotated[float, choices.Bounds(above=0, below=1e6)]
 
 _INSTRUCTIONS = """\
 Answer the question from the numbered passages alone, briefly, in the language of the question. \
@@ -249,7 +250,7 @@ def _joined(content: Any) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class ChatServer:
+class ChatServer(choices.Checked):
   """Writes answers: `kb.answer(question, generate=ChatServer("http://127.0.0.1:8000/v1"))`.
 
   The server is sent the key in the environment's REALM_GENERATOR_KEY, if there is one.
@@ -267,18 +268,17 @@ class ChatServer:
 
   url: str
   model: str | None = None
-  timeout: float = 120.0
+  timeout: Timeout = 120.0
   told: Callable[[str], None] | None = None
 
   def __post_init__(self):
+    super().__post_init__()
     parts = _ADDRESS.fullmatch(self.url)
     if not parts or not 0 < int(parts[1] or 80) < 65536:
       raise ValueError(
         f"generator={self.url.rpartition('@')[2]!r:.60} is no address; give one such as "
         f"http://127.0.0.1:8000/v1, without a password: {_KEY} is the key"
       )
-    if not 0 < self.timeout < 1e6:
-      raise ValueError(f"generator_timeout={self.timeout}; give seconds, more than 0")
 
   def __call__(self, question: str, passages: Hits) -> str:
     """Returns the reply to the prompt of a question and its passages.
@@ -417,7 +417,7 @@ class GeneratorSettings(choices.Checked):
 
   generator: str | None = None
   generator_model: str | None = None
-  generator_timeout: Annotated[float, choices.Bounds(above=0, below=1e6)] = 120.0
+  generator_timeout: Timeout = 120.0
 
   def open(self) -> ChatServer | None:
     """Returns what answers; None if there is no address."""

@@ -43,8 +43,6 @@ def ask(
   Returns:
     The explanation as plain values, and `answer`, the most likely one; of a file, nothing.
   """
-  if answers < 1:
-    raise ValueError(f"answers={answers}; show at least 1")
   if (query is None) == (questions is None) or (questions is None) != (output is None):
     raise ValueError("give a query, or --questions, a file, with --output")
   if questions is not None and output is not None:

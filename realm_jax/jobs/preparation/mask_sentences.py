@@ -38,8 +38,6 @@ def mask_sentences(
   Returns:
     The numbers of sentences written, and of passages that have one.
   """
-  if max_sentences < 1:
-    raise ValueError(f"max_sentences={max_sentences}; give at least 1")
   _SENTENCES.check(output)
   draw = random.Random(seed)
   passages = (p for file in tagged_examples.files(corpus) for p in tagged_examples.read_shard(file))

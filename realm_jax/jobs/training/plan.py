@@ -43,14 +43,6 @@ def plan(
     ValueError: If a topology is unknown or does not divide a batch, or the number of passages is
       needed and not given.
   """
-  for name, count in (
-    ("num_passages", num_passages),
-    ("retriever_batch_size", retriever_batch_size),
-  ):
-    if count is not None and count < 1:
-      raise ValueError(f"{name}={count}; it must be at least 1")
-  if not 0 < share_of_peak <= 1:
-    raise ValueError(f"share_of_peak={share_of_peak}; it must be above 0 and at most 1")
   if builder.searcher.kind == "device" and num_passages is None:
     raise ValueError("a search on the devices needs the number of passages; give --num_passages")
   planned = PretrainingPlan(

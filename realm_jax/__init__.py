@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 _HOMES = {
   "corpus.passage_store": ("PassageStore",),
   "web.knowledge_base.serving": ("serve",),
-  "knowledge_base.generation": ("ChatServer",),
+  "knowledge_base.language_model": ("ChatServer",),
   "knowledge_base.knowledge_base": ("KnowledgeBase",),
   "knowledge_base.store.query": ("Query",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import choices
-from realm_jax.knowledge_base import folder, generation
+from realm_jax.knowledge_base import folder, language_model
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.learning import feedback
 from realm_jax.knowledge_base.learning.feedback import Passages
@@ -171,11 +171,11 @@ class KnowledgeBase:
 
     Raises:
       ValueError: See `search`; or if there is no reader, or `generate` returns no text;
-        `generation.GeneratorError` if a `ChatServer` gets no answer.
+        `language_model.GeneratorError` if a `ChatServer` gets no answer.
     """
     if query.generate is not None:
-      query = generation.standalone(query)
-      return generation.answer(query.question, self.search(**vars(query)), query.generate)
+      query = language_model.standalone(query)
+      return language_model.answer(query.question, self.search(**vars(query)), query.generate)
     name = self._folder.newest().commit.settings.reader
     if not name:
       raise ValueError(

@@ -31,7 +31,7 @@ from starlette.exceptions import HTTPException
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.foundations import text_files
-from realm_jax.knowledge_base.generation import GeneratorError
+from realm_jax.knowledge_base.language_model import GeneratorError
 from realm_jax.knowledge_base.store.hits import likely
 from realm_jax.text.terminal import direction
 from realm_jax.text.wordpieces import MASK

@@ -6,8 +6,8 @@ pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.interop
 
-from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.knowledge_base.language_model import ChatServer  # noqa: E402
 from realm_jax.web import streams  # noqa: E402
 from realm_jax.web.knowledge_base.pages import make_app  # noqa: E402
 from tests.corpus.document_files_test import pdf  # noqa: E402

@@ -21,8 +21,8 @@ markupsafe = pytest.importorskip("markupsafe")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
-from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.knowledge_base.language_model import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.store.columns import Strings  # noqa: E402
 from realm_jax.web import listening  # noqa: E402
 from realm_jax.web.knowledge_base.pages import make_app  # noqa: E402

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 
-from realm_jax.knowledge_base import generation
-from realm_jax.knowledge_base.generation import ChatServer, GeneratorError
+from realm_jax.knowledge_base import language_model
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.language_model import ChatServer, GeneratorError
 from realm_jax.web import streams
 from realm_jax.web.knowledge_base.pages import make_app
 from realm_jax.web.listening import LimitSettings
@@ -115,7 +115,7 @@ def test_what_is_not_found_is_never_shown(base):
     with asked(address, "/api/answer") as response:
       ((name, last, _),) = read(response)
     assert name == "answer" and not last["text"]
-  assert [generation.so_far(t) for t in ("<thi", "<think>a", "not", "No moss")] == [
+  assert [language_model.so_far(t) for t in ("<thi", "<think>a", "not", "No moss")] == [
     "",
     "",
     "",
@@ -144,7 +144,7 @@ def test_what_breaks_off_is_no_answer(base):
   ],
 )
 def test_an_event_without_a_part_of_the_answer_is_none(event):
-  stream = generation._Stream()
+  stream = language_model._Stream()
   part, end = ('{"choices": [{"delta": {"content": "Moss [1]."}}]}', "[DONE]")
   for data in (event, part, event, end):
     stream.take(f"data: {data}\n\n".encode())
@@ -154,7 +154,7 @@ def test_an_event_without_a_part_of_the_answer_is_none(event):
 @pytest.mark.parametrize("key", ["error", "message", "detail"])
 def test_an_event_that_refuses_is_told(key):
   with pytest.raises(ValueError, match="out of memory"):
-    generation._Stream().take(f'data: {{"{key}": "out of memory"}}\n'.encode())
+    language_model._Stream().take(f'data: {{"{key}": "out of memory"}}\n'.encode())
 
 
 def test_before_the_first_event_errors_have_their_status(base):

@@ -4,8 +4,8 @@ import os
 import sys
 
 from realm_jax.foundations import choices
-from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import Opening
+from realm_jax.knowledge_base.language_model import GeneratorSettings
 from realm_jax.knowledge_base.store.query import Query
 
 

@@ -4,8 +4,8 @@ import dataclasses
 import os
 
 from realm_jax.foundations import choices, extras
-from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import Opening
+from realm_jax.knowledge_base.language_model import GeneratorSettings
 from realm_jax.web import listening
 from realm_jax.web.knowledge_base import serving
 from realm_jax.web.listening import LimitSettings

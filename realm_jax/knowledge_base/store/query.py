@@ -50,7 +50,7 @@ class Query(choices.Checked):
     generate: What writes an answer, instead of the reader, which answers with words of a passage: a
       function of the question and the hits that returns a text which cites them by their numbers
       from 1, such as [2], or NOT FOUND or None; a `ChatServer` is one. It is not called if nothing
-      is found, and by no search. `generation.prompt` makes a prompt of the two.
+      is found, and by no search. `language_model.prompt` makes a prompt of the two.
 
   Raises:
     ValueError: If the question is no text, or another field is out of its bounds.

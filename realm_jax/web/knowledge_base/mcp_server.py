@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
-from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
+from realm_jax.knowledge_base.language_model import Generate
 from realm_jax.knowledge_base.store.hits import Hit, Hits
 from realm_jax.knowledge_base.store.query import Query
 from realm_jax.web.application import MAX_TEXT, BusyError, Drained, Editors, Turns

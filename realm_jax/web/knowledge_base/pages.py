@@ -14,8 +14,8 @@ from fastapi import Depends, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
-from realm_jax.knowledge_base.generation import ChatServer, Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.language_model import ChatServer, Generate
 from realm_jax.knowledge_base.store.hits import Answer
 from realm_jax.knowledge_base.store.query import Query
 from realm_jax.web import application, streams

@@ -4,8 +4,8 @@ import os
 
 from absl import logging
 
-from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.language_model import Generate
 from realm_jax.web.listening import LimitSettings, listening
 
 

@@ -12,9 +12,9 @@ import time
 import pytest
 
 from realm_jax import main
-from realm_jax.knowledge_base import generation
-from realm_jax.knowledge_base.generation import ChatServer, GeneratorError
+from realm_jax.knowledge_base import language_model
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.language_model import ChatServer, GeneratorError
 
 NOTES = [
   {"id": "ship", "title": "Ship", "text": "A vessel sails on the sea [2]."},
@@ -206,7 +206,7 @@ def test_what_a_passage_cites_is_not_taken_for_a_citation(tmp_path, marks):
   )
 
   def quoting(question, passages):
-    return generation.prompt(question, passages).partition("[1] ")[2].partition("\n\n[2]")[0]
+    return language_model.prompt(question, passages).partition("[1] ")[2].partition("\n\n[2]")[0]
 
   answer = kb.answer("moss holds water", generate=quoting)
   assert "holds water" in answer.text and (answer.cited, answer.unknown) == ((), ())
@@ -239,7 +239,7 @@ def test_a_function_that_returns_no_text_is_refused(base):
 
 def test_a_prompt_numbers_the_passages_and_only_them(base):
   hits = base.search("sea", k=3)
-  prompt = generation.prompt("what is at sea?", hits)
+  prompt = language_model.prompt("what is at sea?", hits)
   for number, hit in enumerate(hits, 1):
     assert f"[{number}] {hit.title}".strip() in prompt
   assert "on the sea (2)." in prompt and prompt.endswith("\n\nQuestion: what is at sea?")
@@ -252,7 +252,7 @@ def test_a_server_is_asked_once_with_all_that_it_needs(base, monkeypatch, capsys
     assert main.main(["kb", "ask", base.path, "what sails on the sea", f"--generator={url}"]) == 0
   assert capsys.readouterr().out == "A vessel [1].\n  [1] ship  Ship\n"
   [(path, body, authorization)] = asked
-  prompt = generation.prompt("what sails on the sea", base.search("what sails on the sea"))
+  prompt = language_model.prompt("what sails on the sea", base.search("what sails on the sea"))
   assert path == "/v1/chat/completions" and authorization is None
   assert body == {"model": "default", "messages": [{"role": "user", "content": prompt}]}
 
@@ -397,7 +397,9 @@ def test_settings_that_would_do_nothing_are_refused(base, capsys):
   assert main.main(["kb", "ask", base.path, "sea", "--generator_model=tiny"]) == 1
   assert "give --generator" in capsys.readouterr().err
   with pytest.raises(ValueError, match="generator_timeout=0"):
-    generation.GeneratorSettings(generator="http://127.0.0.1:8000/v1", generator_timeout=0).open()
+    language_model.GeneratorSettings(
+      generator="http://127.0.0.1:8000/v1", generator_timeout=0
+    ).open()
 
 
 @pytest.mark.parametrize(

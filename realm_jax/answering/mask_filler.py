@@ -19,7 +19,7 @@ from realm_jax.answering.explanation import (
   LeaveOneOut,
   leave_one_out,
 )
-from realm_jax.answering.reading import Reading
+from realm_jax.answering.mask_decoding import Reading
 from realm_jax.corpus.edits import EditedStore, Edits
 from realm_jax.data.question_batches import masked_text_query
 from realm_jax.devices.datatypes import (

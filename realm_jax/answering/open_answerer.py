@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from realm_jax.answering.answerer import Answerer, EditableCorpus, PastGeneration
+from realm_jax.answering.mask_decoding import Reading, read
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel, answer_words
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionSearch
-from realm_jax.answering.reading import Reading, read
 from realm_jax.answering.span_reader import AnswerText, QuestionModel
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.opening import Opened, Sources, open_sources

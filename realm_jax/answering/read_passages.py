@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from realm_jax.answering.explanation import AnswerOption, Evidence, Explanation, leave_one_out
-from realm_jax.corpus.wordpiece_offsets import Offsets
+from realm_jax.answering.wordpiece_offsets import Offsets
 
 _NO_SPAN = np.finfo(np.float32).min
 

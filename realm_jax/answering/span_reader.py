@@ -17,9 +17,9 @@ from scipy.special import log_softmax
 
 from realm_jax.answering.answerer import AnsweringModel
 from realm_jax.answering.read_passages import ReadPassage, best_spans, by_words, text_key
+from realm_jax.answering.wordpiece_offsets import body_offsets
 from realm_jax.corpus.edits import EditedStore, Edits
 from realm_jax.corpus.passage_store import TokenizedPassages
-from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.question_batches import question_batches
 from realm_jax.devices.datatypes import Array, Questions, RetrievedQuestions, Tokens
 from realm_jax.foundations import choices

@@ -23,8 +23,8 @@ import numpy as np
 import regex
 from absl import logging
 
+from realm_jax.answering.wordpiece_offsets import body_offsets
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data import prepared_examples
 from realm_jax.data.answers import folded, joined_tokens, pattern_spans, token_spans
 from realm_jax.data.question_batches import encode_questions

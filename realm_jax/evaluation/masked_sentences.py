@@ -13,7 +13,7 @@ from realm_jax.data.answers import contains
 from realm_jax.data.question_batches import masked_query_batches
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import MaskedQueries
-from realm_jax.evaluation.open_qa import read_predictions
+from realm_jax.evaluation.open_questions import read_predictions
 from realm_jax.evaluation.ranking_metrics import recalls
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from realm_jax.data.questions import read_judgements, read_queries, read_questions, sampled
 from realm_jax.evaluation.document_ranking import JudgedQueries
 from realm_jax.evaluation.masked_sentences import MaskedSentences
-from realm_jax.evaluation.open_qa import Format, OpenQuestions
+from realm_jax.evaluation.open_questions import Format, OpenQuestions
 from realm_jax.evaluation.systems import Asking, Evaluator
 from realm_jax.foundations import choices
 

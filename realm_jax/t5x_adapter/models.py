@@ -20,7 +20,7 @@ from flax.linen import partitioning as flax_partitioning
 from t5x import metrics as t5x_metrics
 from t5x import models, optimizers
 
-from realm_jax.answering import reading
+from realm_jax.answering import mask_decoding
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.devices.datatypes import Array, RetrievedBatch
@@ -171,7 +171,7 @@ class PretrainingModel(models.BaseModel):
     del rng
     retrieved = features.batch_of(RetrievedBatch, batch)
     outputs = self.objective.outputs(params, retrieved, None)
-    found = reading.read(
+    found = mask_decoding.read(
       outputs.scores_BxK,
       outputs.logits_BxKxMxV,
       retrieved.queries.mlm_weights_BxM,

@@ -12,7 +12,7 @@ from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import answers_digest, read_questions, sampled, texts_digest
 from realm_jax.devices.datatypes import Lengths
-from realm_jax.evaluation.open_qa import OpenQuestions, score_names
+from realm_jax.evaluation.open_questions import OpenQuestions, score_names
 from realm_jax.evaluation.systems import RECALL_AT, Asking, System
 from realm_jax.foundations import choices
 from realm_jax.models.encoder import EncoderConfig
@@ -21,7 +21,7 @@ from realm_jax.objectives.objective import Objective
 from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.index_refresher import LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.training import evaluation
+from realm_jax.training import validation
 from realm_jax.training.examples import QuestionData
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.starts import Start, Starts, sources
@@ -197,7 +197,7 @@ class Finetuning(TrainingConfig):
     )
 
 
-class QuestionEvaluation(evaluation.Evaluation):
+class QuestionValidation(validation.Validation):
   """Answers dev questions with the current parameters and index generation."""
 
   def __init__(
@@ -243,7 +243,7 @@ class QuestionEvaluation(evaluation.Evaluation):
 
     def answer(*asked, **settings):
       if self._stop():  # thousands of questions take longer than a run has before it is killed
-        raise evaluation.StoppedError
+        raise validation.StoppedError
       return answerer.answer(*asked, **settings)
 
     system = System(self._store, {}, answerer.retrieve, answer)
@@ -254,11 +254,11 @@ class QuestionEvaluation(evaluation.Evaluation):
   def samples(self) -> str:
     """Returns the first questions with their latest answers and best passages as Markdown."""
     return "\n\n".join(
-      evaluation.table(
+      validation.table(
         outcome.question.text,
         outcome.prediction,
         [*zip(outcome.passage_ids, outcome.scores, strict=True)][:_SHOWN_PASSAGES],
         store=self._store,
       )
-      for outcome in self._outcomes[: evaluation.SAMPLES]
+      for outcome in self._outcomes[: validation.SAMPLES]
     )

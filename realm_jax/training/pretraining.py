@@ -25,11 +25,11 @@ from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms
-from realm_jax.training.evaluation import FixedEvaluation
 from realm_jax.training.examples import Examples, MaskedQueryData
 from realm_jax.training.starts import Start, configured
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
+from realm_jax.training.validation import FixedValidation
 
 PARTS = _PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
 
@@ -177,7 +177,7 @@ class Pretraining(TrainingConfig):
     mesh = partitioning.make_mesh(model=self.mesh.model_parallel) if mesh is None else mesh
     return _evaluation_program(objective, self.model, self.mesh.accumulate_steps, mesh, lengths)
 
-  def evaluation(
+  def validation(
     self,
     examples: Examples,
     *,
@@ -185,9 +185,9 @@ class Pretraining(TrainingConfig):
     refresher: IndexRefresher,
     tokenizer: WordPieces,
     put_on_devices: Callable[[Any], Any],
-  ) -> FixedEvaluation:
-    """Returns the evaluation on examples in the order of their corpus."""
-    return FixedEvaluation(
+  ) -> FixedValidation:
+    """Returns the validation on examples in the order of their corpus."""
+    return FixedValidation(
       examples.open(batch_size=self.data.batch_size, seed=0, training=False),
       every=self.eval_every,
       max_batches=self.eval_steps,

@@ -23,11 +23,11 @@ from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
-from realm_jax.training.evaluation import Evaluation, StoppedError
 from realm_jax.training.metric_writers import MetricWriter, SwapLog
 from realm_jax.training.starts import Start, begun
 from realm_jax.training.train_program import TrainProgram, TrainState
 from realm_jax.training.training_config import TrainingConfig
+from realm_jax.training.validation import StoppedError, Validation
 
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
 
@@ -268,40 +268,40 @@ class TrainingRun:
     self,
     source: BatchSource,
     *,
-    evaluation: Evaluation | None = None,
+    validation: Validation | None = None,
     samples: Callable[[], str] | None = None,
   ) -> None:
     """Trains to the end or until stopped, then saves.
 
     Args:
       source: Provides the batches; restored to the checkpoint's position.
-      evaluation: Evaluation during training, whose best parameters `WORKDIR/best` gets.
+      validation: Evaluation during training, whose best parameters `WORKDIR/best` gets.
       samples: Without an evaluation, returns examples as Markdown, written at each checkpoint.
     """
     num_steps, checkpoint_every = self._config.num_steps, self._config.checkpoint_every
-    if evaluation is not None:
-      samples = evaluation.samples
+    if validation is not None:
+      samples = validation.samples
       self.best = self._opened.enter_context(
         BestCheckpoint(
           os.path.join(self.workdir, BEST),
-          metric=evaluation.metric,
-          better=evaluation.better,
-          measured_on=evaluation.digest,
+          metric=validation.metric,
+          better=validation.better,
+          measured_on=validation.digest,
         )
       )
     best = self.best
 
     def is_evaluated(step: int) -> bool:
-      return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
+      return validation is not None and (step % validation.every == 0 or step == num_steps)
 
     def evaluate(step: int, state) -> dict[str, float]:
       if not orbax_files.all_finite(state):
         self._end(alarms.not_finite(step), collapses=True)
         return {}
-      if evaluation is None or best is None or not is_evaluated(step):
+      if validation is None or best is None or not is_evaluated(step):
         return {}
       try:
-        metrics = evaluation(state.params)
+        metrics = validation(state.params)
       except StoppedError:
         logging.info("step %d is evaluated when the run resumes", step)
         self._unevaluated = step
@@ -331,11 +331,11 @@ class TrainingRun:
 
     def write_samples(step: int, state) -> None:
       del state
-      due = step % checkpoint_every == 0 if evaluation is None else is_evaluated(step)
+      due = step % checkpoint_every == 0 if validation is None else is_evaluated(step)
       if samples is not None and due:
         self._writer.write_texts(step, {"samples/retrieved": samples()})
 
-    if self.step == 0 and evaluation is not None and evaluation.at_start:
+    if self.step == 0 and validation is not None and validation.at_start:
       evaluate(0, self.state)
     left = None if self.resumed is None else self.resumed.metadata.get("unevaluated")
     if left == self.step and (metrics := evaluate(self.step, self.state)):

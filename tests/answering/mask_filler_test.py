@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.answering import reading
+from realm_jax.answering import mask_decoding
 from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.data.question_batches import masked_text_query
@@ -27,7 +27,7 @@ def store(tmp_path_factory):
   return write_store(directory, PASSAGES, tokenizer=TOKENIZER, max_passage_length=9)
 
 
-read = jax.jit(reading.read)
+read = jax.jit(mask_decoding.read)
 
 
 def read_first_word(params, batch):

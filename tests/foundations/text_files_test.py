@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from realm_jax.data import prepared_examples, question_sets, questions
-from realm_jax.evaluation import open_qa, run_comparison
+from realm_jax.evaluation import open_questions, run_comparison
 from realm_jax.foundations import text_files
 from realm_jax.text import wordpieces
 
@@ -35,7 +35,7 @@ READERS = {
   "set.jsonl": question_sets.read_raw,
   "set.json": question_sets.read_raw,
   "predictions.jsonl": lambda path: run_comparison.compare(str(path.parent), str(path.parent)),
-  "written.jsonl": lambda path: open_qa.read_predictions(path, []),
+  "written.jsonl": lambda path: open_questions.read_predictions(path, []),
 }
 
 

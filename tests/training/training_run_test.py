@@ -19,11 +19,11 @@ from realm_jax.launching.stop_signal import STOPPED
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.training.batch_sources import PlainBatches
-from realm_jax.training.evaluation import Evaluation, StoppedError
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.training_config import RunConfig, TrainingConfig
 from realm_jax.training.training_run import TrainingRun
+from realm_jax.training.validation import StoppedError, Validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def test_an_evaluation_does_not_hold_up_a_stop_and_is_made_when_the_run_resumes(
   """The checkpoint is of the step that was to be evaluated, and the best is found as without it."""
   stops = [True, False, False]
 
-  class Score(Evaluation):
+  class Score(Validation):
     every, metric, digest = 2, "dev/score", ""
 
     def __call__(self, params):
@@ -121,7 +121,7 @@ def test_an_evaluation_does_not_hold_up_a_stop_and_is_made_when_the_run_resumes(
 
   def train():
     with begun(4) as run:
-      run.train(PlainBatches(Numbers(8), put_on_devices=run.put_on_devices), evaluation=Score())
+      run.train(PlainBatches(Numbers(8), put_on_devices=run.put_on_devices), validation=Score())
     return run.best_found
 
   with pytest.raises(SystemExit) as stopped:

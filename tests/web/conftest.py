@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.answering import reading
+from realm_jax.answering import mask_decoding
 from realm_jax.answering.answerer import EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.answering.question_answerer import QuestionAnswerer
@@ -45,7 +45,7 @@ def embed(params, tokens):
   return jnp.asarray(bag_of_words(tokens.ids, tokens.mask))
 
 
-read = jax.jit(reading.read, static_argnames="alternatives")
+read = jax.jit(mask_decoding.read, static_argnames="alternatives")
 
 
 def read_first_word(params, batch):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.evaluation import result_card, run_comparison
 from realm_jax.evaluation.following import Following
-from realm_jax.evaluation.open_qa import Format
+from realm_jax.evaluation.open_questions import Format
 from realm_jax.evaluation.question_files import QuestionFiles
 from realm_jax.evaluation.systems import Asking, open_system, question_sets
 from realm_jax.foundations import choices

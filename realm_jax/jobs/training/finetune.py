@@ -10,7 +10,7 @@ from realm_jax.evaluation.answer_matching import find_labels, warn_of_wide_answe
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.training.examples import question_examples
-from realm_jax.training.finetuning import Finetuning, QuestionEvaluation
+from realm_jax.training.finetuning import Finetuning, QuestionValidation
 from realm_jax.training.starts import Starts
 from realm_jax.training.training_run import TrainingRun
 
@@ -101,7 +101,7 @@ def finetune(
         retriever=question_retriever,
         refresher=refresher,
       )
-      dev = dev_questions and QuestionEvaluation(
+      dev = dev_questions and QuestionValidation(
         dev_questions,
         config=finetuning.dev,
         model=question_model(description, params={}, put_on_devices=run.put_on_devices),
@@ -111,5 +111,5 @@ def finetune(
         batch_size=data.batch_size,
         stop=run.stopped,
       )
-      run.train(source, evaluation=dev or None)
+      run.train(source, validation=dev or None)
     print(f"{workdir}: step {run.step}{run.best_found}", flush=True)

@@ -6,11 +6,11 @@ import functools
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.data import batches
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.training.evaluation import retrieved_samples
 from realm_jax.training.examples import Examples
 from realm_jax.training.pretraining import PARTS, Pretraining
 from realm_jax.training.starts import Starts, read
 from realm_jax.training.training_run import TrainingRun
+from realm_jax.training.validation import retrieved_samples
 
 
 def pretrain(
@@ -88,9 +88,9 @@ def pretrain(
         retriever=retriever,
         refresher=refresher,
       )
-      evaluation = None
+      validation = None
       if eval_corpus is not None:
-        evaluation = pretraining.evaluation(
+        validation = pretraining.validation(
           dataclasses.replace(examples, source=eval_corpus),
           retriever=retriever,
           refresher=refresher,
@@ -99,7 +99,7 @@ def pretrain(
         )
       run.train(
         source,
-        evaluation=evaluation,
+        validation=validation,
         samples=lambda: retrieved_samples(source.batch, tokenizer=store.vocabulary, store=store),
       )
     swapped = f"{refresher.swaps} generations swapped in"

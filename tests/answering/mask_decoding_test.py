@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.answering.reading import read
+from realm_jax.answering.mask_decoding import read
 
 
 def problem(seed, *, masks, vocabulary=5, passages=4, queries=3):

@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.corpus.wordpiece_offsets import body_offsets
+from realm_jax.answering.wordpiece_offsets import body_offsets
 from realm_jax.text import tokenization
 from tests.stores import write_store
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from realm_jax.evaluation.document_ranking import run_text
-from realm_jax.evaluation.open_qa import (
+from realm_jax.evaluation.open_questions import (
   OpenQuestions,
   dpr_json,
   passage_run,

@@ -1,4 +1,4 @@
-"""Evaluation on the same masked queries throughout training, and samples of what is retrieved."""
+"""Evaluations between the steps of a training, and samples of what is retrieved."""
 
 import abc
 import hashlib
@@ -24,7 +24,7 @@ class StoppedError(Exception):
   """An evaluation was left because the run was told to stop."""
 
 
-class Evaluation(abc.ABC):
+class Validation(abc.ABC):
   """An evaluation between steps, which chooses the best parameters.
 
   Attributes:
@@ -50,7 +50,7 @@ class Evaluation(abc.ABC):
     """Returns examples of the last evaluation as Markdown."""
 
 
-class FixedEvaluation(Evaluation):
+class FixedValidation(Validation):
   """Evaluates fixed queries with the current parameters and what they retrieve.
 
   Args:

@@ -17,8 +17,8 @@ from realm_jax.corpus import passage_store
 from realm_jax.data import prepared_examples
 from realm_jax.devices import processes
 from realm_jax.index import generations, postings
-from realm_jax.jobs import knowledge_base
 from realm_jax.jobs.answering import serve
+from realm_jax.jobs.knowledge_base import servers
 from realm_jax.knowledge_base.store import commits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -109,7 +109,7 @@ def test_a_port_is_that_of_one_guide_and_of_one_job():
       guides[port].add(path or document)  # servers of language models are in several
   assert {port: where for port, where in guides.items() if len(where) > 1} == {}
   for document, job in (
-    ("docs/serving.md", knowledge_base.serve),
+    ("docs/serving.md", servers.serve),
     ("docs/inspector.md", serve.serve),
   ):
     assert document in guides[str(inspect.signature(job).parameters["port"].default)]

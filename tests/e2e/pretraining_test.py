@@ -20,7 +20,7 @@ from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 from realm_jax.text.wordpieces import VOCABULARY
-from realm_jax.training.evaluation import FixedEvaluation
+from realm_jax.training.validation import FixedValidation
 from tests.e2e.conftest import TINY
 
 pytestmark = pytest.mark.timeout(600)
@@ -37,10 +37,10 @@ def test_an_evaluation_changes_no_training_and_keeps_the_best(world, start, loss
 
 
 def test_what_improves_nothing_leaves_the_warm_start_as_the_best(world, start, monkeypatch, capsys):
-  evaluate = FixedEvaluation.__call__
+  evaluate = FixedValidation.__call__
   # A rate of zero would do as well, with a program of its own.
   same = lambda self, params: {**evaluate(self, params), "eval/loss": 1.0}  # noqa: E731
-  monkeypatch.setattr(FixedEvaluation, "__call__", same)
+  monkeypatch.setattr(FixedValidation, "__call__", same)
   start("resting", num_steps=2, eval_corpus=str(world / "passages"), eval_every=1)
   assert orbax_files.steps(world / "resting" / "best") == [0]
   assert "nothing is better than the warm start, best/0 (eval/loss" in capsys.readouterr().out

@@ -44,7 +44,7 @@ HOMES = {
   "gin": ("command_line/configuration.py",),
   "ir_measures": ("evaluation/document_ranking.py",),
   "huggingface_hub": ("foundations/hub.py",),
-  "http": ("knowledge_base/language_model.py",),  # its client
+  "http": ("knowledge_base/server_requests.py",),  # its client
   "icu4py": ("text/segmentation.py",),
   "jinja2": ("web/application.py",),
   "mcp": ("web/knowledge_base/mcp_server.py",),

@@ -7,8 +7,6 @@ import glob
 import io
 import os
 import re
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Literal, TextIO
 
@@ -294,6 +292,8 @@ def local(input: str) -> str:
     raise ValueError(f"{input:.200} is not downloaded; save it to a file, and give that")
   is_url = scheme == "file" and "://" in input
   if is_url:
+    import urllib.request  # late, because it also speaks HTTP
+
     return urllib.request.url2pathname(urllib.parse.urlsplit(input).path)
   return hub.fetch_files(input)
 

@@ -2,24 +2,22 @@
 
 import contextlib
 import dataclasses
-import functools
-import http.client
-import io
 import itertools
 import json
 import os
 import re
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from realm_jax.foundations import choices
 from realm_jax.knowledge_base import citations
 from realm_jax.knowledge_base.store.hits import Answer, Hit, Hits
 from realm_jax.knowledge_base.store.query import Query
+
+if TYPE_CHECKING:
+  from realm_jax.knowledge_base.server_requests import Response
 
 # From a question and its passages to a text that cites them by their numbers, from 1.
 Generate = Callable[[str, Hits], str | None]
@@ -51,7 +49,6 @@ _MAX_BYTES, _MAX_QUOTED, _SHOWN = 2**22, 2**16, 200
 _LONGEST_QUESTION = 1000  # characters
 _MOST_CITED = 1000  # numbers of a reply that are looked at
 _EVENTS = 16  # times the bytes of an answer: an event of a few letters has hundreds
-_TICK = 0.2  # seconds
 _REFUSING = ("error", "message", "detail")  # in an event without a part of the answer
 _NO_STREAM = (400, 404, 405, 415, 422, 501)  # as of servers that know no such parameter
 
@@ -137,62 +134,6 @@ class _ReplyError(GeneratorError):
   """The server refuses, or replies with something else than was asked."""
 
   status: int | None = None
-
-
-class _Reads(io.RawIOBase):
-  """Reads a socket until a deadline, which a server that sends a byte now and then cannot move.
-
-  `watch` is called all the while; what it raises ends the reading.
-  """
-
-  def __init__(self, source: Any, deadline: float, watch: Callable[[], None]):
-    self._source, self._deadline, self._watch = source, deadline, watch
-    self._file = source.makefile("rb", buffering=0)  # which keeps the socket open
-
-  def readable(self) -> bool:
-    return True
-
-  def readinto(self, buffer) -> int | None:
-    while (left := self._deadline - time.monotonic()) > 0:
-      self._watch()
-      self._source.settimeout(min(left, _TICK))
-      with contextlib.suppress(TimeoutError):
-        return self._source.recv_into(buffer)
-    raise TimeoutError
-
-  def close(self) -> None:
-    self._file.close()
-    super().close()
-
-
-class _Response(http.client.HTTPResponse):
-  """Is read until a deadline, from the status line to the trailers."""
-
-  def __init__(self, source: Any, *args, bounds: tuple[float, Callable[[], None]], **kwargs):
-    super().__init__(source, *args, **kwargs)
-    self.fp.close()
-    self.fp = io.BufferedReader(_Reads(source, *bounds))
-
-
-class _Deadline(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-  def __init__(self, deadline: float, watch: Callable[[], None]):
-    super().__init__()
-    self._response = functools.partial(_Response, bounds=(deadline, watch))
-
-  def do_open(self, http_class, req, **http_conn_args):
-    """Opens with a response that has the deadline."""
-
-    def connection(*args, **kwargs):
-      made: Any = http_class(*args, **kwargs)
-      made.response_class = self._response
-      return made
-
-    return super().do_open(cast(Any, connection), req, **http_conn_args)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-  def redirect_request(self, *args, **kwargs) -> None:
-    """Follows no redirect, so that key and passages go to no other host."""
 
 
 class _Stream:
@@ -326,20 +267,19 @@ class ChatServer(choices.Checked):
 
   def _send(self, path: str, body: Any = None, *, deadline: float) -> Any:
     """Returns the JSON that the server replies."""
+    # Late, because few searches are answered by a server.
+    from realm_jax.knowledge_base import server_requests
+
     parts = urllib.parse.urlsplit(self.url)
     base = parts.path.rstrip("/").removesuffix("/chat/completions")
     headers = {"Content-Type": "application/json"}
     headers |= {"Authorization": f"Bearer {key}"} if (key := _key()) else {}
     url = parts._replace(path=base + path, fragment="").geturl()
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, headers)
-    is_here = re.match(r"localhost$|::1$|127\.", parts.hostname or "")
-    proxies = urllib.request.ProxyHandler({} if is_here else None)
+    is_here = bool(re.match(r"localhost$|::1$|127\.", parts.hostname or ""))
+    bounds = server_requests.Deadline(deadline, lambda: self._tell(""))
     try:
-      bounds = _Deadline(deadline, lambda: self._tell(""))
-      opener = urllib.request.build_opener(proxies, _NoRedirects, bounds)
-      left = max(deadline - time.monotonic(), 1e-3)
-      with opener.open(request, timeout=left) as response:
+      with bounds.open_address(url, data, headers, direct=is_here) as response:
         if response.headers.get_content_type() == "text/event-stream":
           return self._read_events(response)
         content = b""
@@ -347,14 +287,14 @@ class ChatServer(choices.Checked):
           content += chunk
           if len(content) > _MAX_BYTES:
             raise self._refused(f"replied more than {_MAX_BYTES:,} bytes")
-    except urllib.error.HTTPError as error:
+    except server_requests.HTTPError as error:
       told = error.headers.get("location") or error.reason
-      with error, contextlib.suppress(OSError, http.client.HTTPException):
+      with error, contextlib.suppress(OSError, server_requests.HTTPException):
         told = error.read(_MAX_QUOTED).decode(errors="replace").strip() or told
       refused = self._refused(f"HTTP {error.code} at {path}: {told}")
       refused.status = error.code
       raise refused from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, server_requests.HTTPException) as error:
       reason = getattr(error, "reason", error)
       why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
       why = f"{why}; is it running, and is this its address?"
@@ -366,7 +306,7 @@ class ChatServer(choices.Checked):
     except (ValueError, RecursionError):  # also a number of thousands of digits
       raise self._refused(f"replied no JSON: {content[:_MAX_QUOTED]!r}") from None
 
-  def _read_events(self, response: http.client.HTTPResponse) -> Any:
+  def _read_events(self, response: "Response") -> Any:
     """Returns the completion that a server sends as events, and tells of it as they come."""
     stream, size, chunk = _Stream(), 0, b"\n"
     while chunk and not stream.ended:

@@ -1,6 +1,5 @@
 """Serves an application at a port of this machine until told to stop."""
 
-import asyncio
 import contextlib
 import dataclasses
 import ipaddress
@@ -8,10 +7,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from absl import logging
 
 from realm_jax.foundations import choices, extras
+
+if TYPE_CHECKING:
+  import asyncio
 
 _STOPPING = 25  # seconds for requests in flight; what starts containers gives them 30
 SLOWEST = 30  # seconds in which a client has to send a request, or something more of its body
@@ -81,7 +84,7 @@ class Listener:
         signal.signal(number, handler)
 
 
-def _protocol() -> type[asyncio.Protocol]:
+def _protocol() -> "type[asyncio.Protocol]":
   """Returns the library's protocol with a limit on the time that a client takes for a request.
 
   The library's own ends with the first byte.
@@ -89,7 +92,7 @@ def _protocol() -> type[asyncio.Protocol]:
   from uvicorn.protocols.http.h11_impl import H11Protocol
 
   class Protocol(H11Protocol):
-    _waiting: asyncio.TimerHandle | None = None
+    _waiting: "asyncio.TimerHandle | None" = None
 
     def connection_made(self, transport):
       super().connection_made(transport)

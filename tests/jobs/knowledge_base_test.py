@@ -113,6 +113,17 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   assert "2 deleted" in realm("kb", "delete", "kb", "owl", "lynx")[1]
 
 
+def test_a_search_imports_nothing_of_networks_and_buckets(realm):
+  assert realm("kb", "create", "kb", "docs")[0] == 0
+  code = (
+    "import sys; from realm_jax import main; code = main.main(['kb', 'search', 'kb', 'moss']);"
+    "loaded = {'asyncio', 'etils.epath', 'fsspec', 'http.client', 'jax', 'ssl', 'unittest'};"
+    "assert not loaded & sys.modules.keys(), loaded & sys.modules.keys(); sys.exit(code)"
+  )
+  run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+  assert run.returncode == 0 and "moss.md" in run.stdout, run.stderr
+
+
 def test_a_query_may_begin_like_a_flag_and_is_suggested_so(realm, tmp_path):
   (tmp_path / "flags.txt").write_text("--max_size\n\nThe flag --max_size sets the size.\n")
   code, said = realm("kb", "create", "kb", "flags.txt")

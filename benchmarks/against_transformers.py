@@ -4,9 +4,13 @@ Each side of each measurement is a process of its own, with the same settings of
 threads as there are cores. A round asks both sides for one repetition in one dtype, so that what
 else the machine does falls on both alike. Ratios are of the best repetitions, ours over the better
 of theirs.
-transformers predicts words at all positions of the joint inputs, we at the masks alone.
+transformers predicts words at all positions of the joint inputs, we at the masks alone. With real
+lengths, it gets the queries sorted by length and pads those of a step to the longest of them; we
+get them as they come.
 
   python benchmarks/against_transformers.py --output=against_transformers.json      # extra `parity`
+
+Beside other work, compare CPU seconds on one core: `taskset -c 0 python ... --clock=cpu`.
 """
 
 import argparse
@@ -27,29 +31,51 @@ MALLOC = {
   "MALLOC_MMAP_MAX_": "0",
   "MALLOC_TRIM_THRESHOLD_": "34359738368",
 }
-WORK = (*(f"embed {size}" for size in SIZES), "step", "step, half padding")
+REAL = "step, real lengths"
+WORK = (*(f"embed {size}" for size in SIZES), "step", "step, half padding", REAL)
+# Deciles of the wordpieces of Simple English Wikipedia's passages, estimated, and sentences.
+OF_PASSAGES = (4, 39, 53, 71, 92, 122, 161, 229, 288, 288, 288)
+OF_QUERIES = (10, 11, 15, 17, 20, 22, 24, 28, 32, 41, 64)
+TITLE = 4  # wordpieces that only the passage has
+STEPS = 4  # of one repetition with real lengths
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 DTYPES = ("float32", "bfloat16")
 
 
-def draw_ids(rows: int, length: int, *, shortest: int, seed: int = 0) -> np.ndarray:
-  """Returns ids `[rows, length]`, rows of `shortest` to `length` wordpieces evenly spread."""
-  lengths = np.linspace(shortest, length, rows).astype(int)
-  lengths = np.random.default_rng(seed).permutation(lengths)
-  ids = np.random.default_rng(seed).integers(1000, VOCAB, (rows, length))
-  return np.where(np.arange(length) < lengths[:, None], ids, 0).astype(np.int32)
+def draw_ids(lengths: np.ndarray, longest: int) -> np.ndarray:
+  """Returns ids `[..., longest]` of rows of so many wordpieces, 0 for padding."""
+  ids = np.random.default_rng(0).integers(1000, VOCAB, (*lengths.shape, longest))
+  return np.where(np.arange(longest) < lengths[..., None], ids, 0).astype(np.int32)
 
 
-def retrieved_ids(work: str) -> dict[str, np.ndarray]:
-  """Returns ids `[Q, K, length]` of passages and joint inputs; the first of each query is null."""
-  shortest = (12, QUERY_LENGTH) if "padding" in work else (PASSAGE_LENGTH, JOINT_LENGTH)
-  lengths = {"passage": PASSAGE_LENGTH, "joint": JOINT_LENGTH}
-  null = {"passage": 3, "joint": QUERY_LENGTH + 1}
-  retrieved = {}
-  for (name, length), least in zip(lengths.items(), shortest, strict=True):
-    ids = draw_ids(QUERIES * PASSAGES, length, shortest=least).reshape(QUERIES, PASSAGES, length)
-    ids[:, 0, null[name] :] = 0
-    retrieved[name] = ids
-  return retrieved
+def steps_of(work: str) -> list[dict[str, np.ndarray]]:
+  """Returns ids of queries, passages and joint inputs of each step; the first passage is null."""
+  random, rows = np.random.default_rng(0), (QUERIES, PASSAGES)
+  steps = []
+  for _ in range(STEPS if work == REAL else 1):
+    query = np.full(QUERIES, QUERY_LENGTH)
+    passage, joint = np.full(rows, PASSAGE_LENGTH), np.full(rows, JOINT_LENGTH)
+    if work == REAL:
+      query, passage = drawn(random, OF_QUERIES, QUERIES), drawn(random, OF_PASSAGES, rows)
+      joint = query[:, None] + np.maximum(passage - TITLE, 1)
+    elif "padding" in work:
+      passage, joint = (
+        random.permutation(np.linspace(shortest, longest, QUERIES * PASSAGES).astype(int))
+        for shortest, longest in ((12, PASSAGE_LENGTH), (QUERY_LENGTH, JOINT_LENGTH))
+      )
+      passage, joint = passage.reshape(rows), joint.reshape(rows)
+    passage[:, 0], joint[:, 0] = 3, query + 1
+    step = {
+      "query": draw_ids(query, QUERY_LENGTH),
+      "passage": draw_ids(passage, PASSAGE_LENGTH),
+      "joint": draw_ids(joint, JOINT_LENGTH),
+    }
+    steps.append(step)
+  return steps
+
+
+def drawn(random: np.random.Generator, deciles, shape) -> np.ndarray:
+  return np.interp(random.random(shape), np.linspace(0, 1, len(deciles)), deciles).astype(int)
 
 
 def ours(work: str, dtype: str, layers: int, width: int, heads: int):
@@ -80,7 +106,7 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
   )
   if work.startswith("embed"):
     config = DualEncoderConfig(bert=bert)
-    passages = tokens(draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH))
+    passages = tokens(draw_ids(np.full(EMBEDDED, PASSAGE_LENGTH), PASSAGE_LENGTH))
     init = jax.jit(
       lambda: nn.unbox(saved_models.init_dual_encoder(config.make(), jax.random.key(0)))
     )
@@ -88,9 +114,10 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
     params, passages = init(), jax.device_put(passages)
     return lambda: encode(params, passages).block_until_ready()
 
-  retrieved = retrieved_ids(work)
-  of_passage_N = (retrieved["passage"][:, 1:] != 0).sum(axis=-1)
-  of_corpus = tuple(np.quantile(of_passage_N, np.linspace(0, 1, 65)).astype(int).tolist())
+  steps = steps_of(work)
+  of_passage_N = (steps[0]["passage"][:, 1:] != 0).sum(axis=-1)
+  lengths = OF_PASSAGES if work == REAL else of_passage_N
+  of_corpus = tuple(np.quantile(lengths, np.linspace(0, 1, 65)).astype(int).tolist())
   model = RealmPretrainingModel(DualEncoderConfig(bert=bert), bert)
   program = TrainProgram(
     mesh=partitioning.make_mesh(devices=jax.devices()[:1]),
@@ -101,35 +128,42 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
     accumulate_steps=1,
     layout="replicated",
   )
-  batch = datatypes.RetrievedBatch(
-    queries=datatypes.MaskedQueries(
-      query=tokens(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH)),
-      mlm_positions_BxM=np.tile(np.arange(1, MASKS + 1, dtype=np.int32), (QUERIES, 1)),
-      mlm_targets_BxM=np.full((QUERIES, MASKS), 2000, np.int32),
-      mlm_weights_BxM=np.ones((QUERIES, MASKS), np.float32),
-      source_uid_B=np.zeros(QUERIES, np.int32),
-    ),
-    valid_BxK=np.ones((QUERIES, PASSAGES), bool),
-    passage_ids_BxK=np.zeros((QUERIES, PASSAGES), np.int32),
-    stale_scores_BxK=np.zeros((QUERIES, PASSAGES), np.float32),
-    **{name: tokens(ids) for name, ids in retrieved.items()},
-  )
-  state, batch = program.new_state(), jax.device_put(batch)
 
-  def step():
+  def batch_of(of_step: dict[str, np.ndarray]) -> datatypes.RetrievedBatch:
+    query, passage, joint = map(tokens, of_step.values())
+    return datatypes.RetrievedBatch(
+      queries=datatypes.MaskedQueries(
+        query=query,
+        mlm_positions_BxM=np.tile(np.arange(1, MASKS + 1, dtype=np.int32), (QUERIES, 1)),
+        mlm_targets_BxM=np.full((QUERIES, MASKS), 2000, np.int32),
+        mlm_weights_BxM=np.ones((QUERIES, MASKS), np.float32),
+        source_uid_B=np.zeros(QUERIES, np.int32),
+      ),
+      passage=passage,
+      joint=joint,
+      valid_BxK=np.ones((QUERIES, PASSAGES), bool),
+      passage_ids_BxK=np.zeros((QUERIES, PASSAGES), np.int32),
+      stale_scores_BxK=np.zeros((QUERIES, PASSAGES), np.float32),
+    )
+
+  state, batches = program.new_state(), jax.device_put([*map(batch_of, steps)])
+
+  def train():
     nonlocal state
-    state, _ = program.train_step(state, batch)
+    for batch in batches:
+      state, _ = program.train_step(state, batch)
     jax.block_until_ready(state)
 
-  return step
+  return train
 
 
 def theirs(work: str, dtype: str, layers: int, width: int, heads: int):
   """Returns a function that computes one repetition with transformers."""
+  import tokenizers
   import torch
   import transformers
 
-  torch.set_num_threads(os.cpu_count() or 1)
+  torch.set_num_threads(len(os.sched_getaffinity(0)))
   narrow = torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bfloat16")
   config = transformers.RealmConfig(
     vocab_size=VOCAB,
@@ -140,17 +174,15 @@ def theirs(work: str, dtype: str, layers: int, width: int, heads: int):
     num_candidates=PASSAGES,
   )
 
-  def tensors(ids: np.ndarray, *shape: int) -> dict:
-    ids = torch.from_numpy(ids.astype(np.int64)).reshape(*shape)
+  def tensors(ids: np.ndarray) -> dict:
+    ids = torch.from_numpy(ids.astype(np.int64))
     return {"input_ids": ids, "attention_mask": (ids != 0).long()}
 
   if work.startswith("embed"):
     embedder = transformers.RealmEmbedder(config).eval()
     if dtype == "bfloat16":
       embedder = embedder.to(torch.bfloat16)
-    passages = tensors(
-      draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH), EMBEDDED, PASSAGE_LENGTH
-    )
+    passages = tensors(draw_ids(np.full(EMBEDDED, PASSAGE_LENGTH), PASSAGE_LENGTH))
 
     def embed():
       with torch.inference_mode():
@@ -161,15 +193,26 @@ def theirs(work: str, dtype: str, layers: int, width: int, heads: int):
   scorer, encoder = transformers.RealmScorer(config), transformers.RealmKnowledgeAugEncoder(config)
   parameters = [*scorer.parameters(), *encoder.parameters()]
   optimizer = torch.optim.AdamW(parameters, lr=3e-5, fused=True)
-  query = tensors(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH), QUERIES, QUERY_LENGTH)
-  retrieved = retrieved_ids(work)
-  passages = tensors(retrieved["passage"], *retrieved["passage"].shape)
-  joints = tensors(retrieved["joint"], *retrieved["joint"].shape)
-  labels = torch.full((QUERIES, JOINT_LENGTH), 2000)
-  mask = (torch.arange(JOINT_LENGTH) < MASKS).long().expand(QUERIES, JOINT_LENGTH)
-  candidates = {f"candidate_{name}": value for name, value in passages.items()}
+  vocabulary = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[PAD]": 0}, unk_token="[PAD]"))
+  tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=vocabulary, pad_token="[PAD]")
+  collate = transformers.DataCollatorWithPadding(tokenizer)
 
-  def step():
+  def collated(ids: np.ndarray) -> dict:
+    """Returns the rows `[..., L]` padded to the longest of them."""
+    rows = ids.reshape(-1, ids.shape[-1])
+    padded = collate([{"input_ids": row[row != 0].tolist()} for row in rows])
+    return {name: value.reshape(*ids.shape[:-1], -1) for name, value in padded.items()}
+
+  arrange, steps = collated if work == REAL else tensors, steps_of(work)
+  given = [np.concatenate([step[name] for step in steps]) for name in ("query", "passage", "joint")]
+  order = np.argsort((given[-1] != 0).sum(axis=-1).max(axis=-1), kind="stable")
+  batches = [[arrange(ids[rows]) for ids in given] for rows in order.reshape(-1, QUERIES)]
+
+  def step(query: dict, passages: dict, joints: dict) -> None:
+    length = joints["input_ids"].shape[-1]
+    labels = torch.full((QUERIES, length), 2000)
+    mask = (torch.arange(length) < MASKS).long().expand(QUERIES, length)
+    candidates = {f"candidate_{name}": value for name, value in passages.items()}
     optimizer.zero_grad(set_to_none=True)
     with narrow:
       scores = scorer(**query, **candidates).relevance_score
@@ -178,15 +221,19 @@ def theirs(work: str, dtype: str, layers: int, width: int, heads: int):
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     optimizer.step()
 
-  return step
+  def train():
+    for batch in batches:
+      step(*batch)
+
+  return train
 
 
 class Side:
   """A process that computes one repetition whenever it is asked, and says how long it took."""
 
-  def __init__(self, side: str, work: str, dtype: str, *, python: str):
+  def __init__(self, side: str, work: str, dtype: str, clock: str, *, python: str):
     self._process = subprocess.Popen(
-      [python, __file__, "--worker", side, work, dtype],
+      [python, __file__, "--worker", side, work, dtype, clock],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
@@ -208,19 +255,22 @@ class Side:
     self._process.wait()
 
 
-def worker(side: str, work: str, dtype: str) -> None:
+def worker(side: str, work: str, dtype: str, clock: str) -> None:
   """Answers each line of the standard input with the seconds of one repetition."""
   size = SIZES[work.removeprefix("embed ")] if "embed" in work else SIZES["L4 H256"]
   compute = {"ours": ours, "theirs": theirs}[side](work, dtype, *size)
   compute()  # compiles
   for _ in sys.stdin:
-    print(measuring.timed(compute)[0], flush=True)
+    start = CLOCKS[clock]()
+    compute()
+    print(CLOCKS[clock]() - start, flush=True)
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+  parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
   parser.add_argument("--work", nargs="+", choices=WORK, default=WORK)
+  parser.add_argument("--clock", choices=CLOCKS, default="wall")
   parser.add_argument("--rounds", type=int, default=8)
   parser.add_argument("--their_python", default=sys.executable, help="where transformers is")
   parser.add_argument("--output", help="JSON file to write")
@@ -228,14 +278,17 @@ def main():
   if args.worker:
     return worker(*args.worker)
 
-  result = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "rounds": args.rounds, "rates": {}}
+  machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+  result = {**machine, "clock": args.clock, "rounds": args.rounds, "rates": {}}
   print(f"{'per second':20} {'ours f32':>9} {'HF f32':>9} {'ours bf16':>9} {'HF bf16':>9}  ratio")
   for work in args.work:
     pythons = {"ours": sys.executable, "theirs": args.their_python}
-    items = EMBEDDED if work.startswith("embed") else QUERIES
+    items = EMBEDDED if work.startswith("embed") else QUERIES * len(steps_of(work))
     rates = {}
     for dtype in DTYPES:  # all four at once need more than 23 GB
-      sides = {name: Side(name, work, dtype, python=python) for name, python in pythons.items()}
+      sides = {
+        name: Side(name, work, dtype, args.clock, python=python) for name, python in pythons.items()
+      }
       best = dict.fromkeys(sides, float("inf"))
       for _ in range(args.rounds):
         for name, side in sides.items():

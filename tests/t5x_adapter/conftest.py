@@ -25,7 +25,6 @@ BERT = tiny_bert(
   hidden_size=16,
   mlp_size=32,
   max_length=48,
-  dropout_rate=0.0,
   attention_dropout_rate=0.0,
 )
 MODEL = {

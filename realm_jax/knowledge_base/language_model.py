@@ -41,7 +41,8 @@ _NOT_FOUND = re.compile(r"\W*(?:NOT FOUND\b|(?i:not found)\W*$)")
 _SAYS_NOT_FOUND = re.compile(
   r"\W*NOT FOUND[\s*_\"'`”»]*(?:\\?[\[［【]|(?!(?:among|as|because|by|in|since|with)\b)[a-z])"
 )
-_THOUGHTS = re.compile(r"<(/?)think(?:ing)?>", re.I)
+_BEGINNINGS = ("<think>", "<thinking>", "<thought>", "<reasoning>", "[think]")  # of thoughts
+_THOUGHTS = re.compile(r"[<\[](/?)(?:think(?:ing)?|thought|reasoning)[>\]]", re.I)
 _QUOTES = "`'\"“”‘’«»„"
 _KEY = "REALM_GENERATOR_KEY"
 _ADDRESS = re.compile(r"https?://(?:\[[\da-fA-F:]+\]|[\w.-]+)(?::(\d{1,5}))?(?:/[!-~]*)?", re.ASCII)
@@ -110,7 +111,7 @@ def without_thoughts(reply: str) -> str:
 
 def so_far(reply: str) -> str:
   """Returns what can be shown of a reply that goes on: no thoughts, nor a beginning NOT FOUND."""
-  if "<thinking>".startswith(reply.lstrip()[:10].lower()):
+  if any(mark.startswith(reply.lstrip()[:11].lower()) for mark in _BEGINNINGS):
     return ""
   text = without_thoughts(reply)
   return "" if "NOT FOUND".startswith(re.sub(r"^\W+", "", text)[:9].upper()) else text

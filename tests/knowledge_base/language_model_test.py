@@ -220,8 +220,10 @@ def test_a_long_reply_is_read_in_linear_time(base, part):
   assert len(answer.unknown) <= 1000
 
 
-def test_thoughts_and_halves_of_characters_are_no_part_of_an_answer(base):
-  reply = "<think>Perhaps [2]?</think>\n\nAn oak [3]. \ud83d"
+@pytest.mark.parametrize("mark", ["<think>", "<Thinking>", "<thought>", "<reasoning>", "[THINK]"])
+def test_thoughts_and_halves_of_characters_are_no_part_of_an_answer(base, mark):
+  reply = f"{mark}Perhaps [2]?{mark[0]}/{mark[1:]}\n\nAn oak [3]. \ud83d"
+  assert not any(language_model.so_far(reply[:end]) for end in range(reply.index("An oak")))
   answer = base.answer("sea", generate=lambda *_: reply)
   assert (answer.text, answer.cited) == ("An oak [3]. ?", (2,))
 

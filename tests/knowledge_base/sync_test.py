@@ -320,6 +320,15 @@ def test_a_folder_that_is_missing_or_empty_deletes_nothing(folder, tmp_path):
   assert len(base) == 1
 
 
+def test_nothing_deletes_nothing(tmp_path):
+  """As the list of a pattern without a match, which is no list of records."""
+  base = KnowledgeBase.create(tmp_path / "kb", [{"id": "moss", "text": "It grows."}])
+  for nothing in ([], iter(())):
+    with pytest.raises(ValueError, match="nothing is given to sync with"):
+      base.sync(nothing)
+  assert "moss" in base
+
+
 def test_a_knowledge_base_in_its_folder_is_no_text(folder):
   (folder / "a.txt").write_text("Moss\n\nIt grows.")
   base = KnowledgeBase.create(folder / "kb", language="en")

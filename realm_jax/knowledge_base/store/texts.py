@@ -31,7 +31,7 @@ class TextReader:
     texts: See `KnowledgeBase.add`.
     sources: Gets those of files.
     states: Gets those of files.
-    skip: Whether files are not read that have not changed since they were.
+    skip: Whether files are not read that have not changed since they were, as by a sync.
 
   Attributes:
     bad: Records that yield no document.
@@ -42,6 +42,10 @@ class TextReader:
     self._sources, self._states = sources, states
     given = iter(_items(texts))
     first = [*itertools.islice(given, 1)]
+    if skip and not first:
+      raise ValueError(
+        "nothing is given to sync with, and nothing was deleted; delete what is gone"
+      )
     self._records: Iterator[Any] = itertools.chain(first, given)
     self._files: list[input_files.InputFile] = []
     if first and isinstance(first[0], (str, os.PathLike)):

@@ -1,5 +1,6 @@
 """Answers that a language model writes from passages: the prompt, the server, and what is cited."""
 
+import codecs
 import contextlib
 import dataclasses
 import itertools
@@ -50,6 +51,7 @@ _MAX_BYTES, _MAX_QUOTED, _SHOWN = 2**22, 2**16, 200
 _LONGEST_QUESTION = 1000  # characters
 _MOST_CITED = 1000  # numbers of a reply that are looked at
 _EVENTS = 16  # times the bytes of an answer: an event of a few letters has hundreds
+_CUT = {"length": "reached its length limit", "content_filter": "cut by a content filter"}
 _REFUSING = ("error", "message", "detail")  # in an event without a part of the answer
 _NO_STREAM = (400, 404, 405, 415, 422, 501)  # as of servers that know no such parameter
 
@@ -142,7 +144,7 @@ class _Stream:
 
   def __init__(self):
     self.text, self.ended = "", False
-    self._rest, self._refusal, self._finish, self._told = b"", "", None, 0
+    self._rest, self._half, self._refusal, self._finish, self._told = b"", "", "", None, 0
 
   def take(self, chunk: bytes) -> None:
     """Reads a part of the events, which may end anywhere.
@@ -150,9 +152,9 @@ class _Stream:
     Raises:
       ValueError: If an event is no part of a completion; it has the event.
     """
-    *lines, self._rest = (self._rest + chunk).split(b"\n")
+    *lines, self._rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
     for line in lines:
-      name, _, data = line.strip().partition(b":")
+      name, _, data = line.removeprefix(codecs.BOM_UTF8).partition(b":")
       if name == b"data" and data.strip() == b"[DONE]":
         self.ended = True
       elif name == b"data":
@@ -165,12 +167,19 @@ class _Stream:
         raise ValueError
       for choice in (event.get("choices") or ())[:1]:  # none beside figures of use
         delta = choice.get("delta") or {}  # none beside what a filter has found
-        self.text += _joined(delta.get("content"))
+        self._add(_joined(delta.get("content")))
         self._refusal += delta.get("refusal") or ""
         self._finish = choice.get("finish_reason") or self._finish
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
       raise ValueError(data) from None
     self.ended = self.ended or self._finish is not None
+
+  def _add(self, content: str) -> None:
+    """Adds to the text, in whole characters: events of JavaScript may divide a surrogate pair."""
+    content = self._half + content
+    self._half = content[-1:] if "\ud800" <= content[-1:] < "\udc00" else ""
+    content = content.removesuffix(self._half).encode("utf-16", "surrogatepass")
+    self.text += content.decode("utf-16", "replace")
 
   def news(self) -> str:
     """Returns what can be shown, once that is a 64th more than before; else nothing."""
@@ -248,11 +257,11 @@ class ChatServer(choices.Checked):
     try:
       choice = reply["choices"][0]
       text = without_thoughts(_joined(choice["message"].get("content")))
+      cut = _CUT.get(choice.get("finish_reason"), "")
     except (AttributeError, IndexError, KeyError, TypeError):
       raise self._refused(f"replied no chat completion: {json.dumps(reply)}") from None
-    cut = choice.get("finish_reason") == "length"
     if not text:
-      why = choice["message"].get("refusal") or ("reached its length limit" if cut else "no text")
+      why = choice["message"].get("refusal") or cut or "no text"
       raise self._refused(f"gave no answer: {why}")
     return f"{text} [...]" if cut else text
 

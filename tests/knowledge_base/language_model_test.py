@@ -317,6 +317,7 @@ def test_a_redirect_takes_the_key_nowhere(base, monkeypatch):
     (chat([{"text": 1}]), {}, "no chat completion"),
     (chat(None), {}, "gave no answer: no text"),
     (chat("<think>so [1]", finish_reason="length"), {}, "gave no answer: reached its length limit"),
+    (chat("", finish_reason="content_filter"), {}, "gave no answer: cut by a content filter"),
     ({"error": {"message": "loading"}}, {"status": 503}, "HTTP 503 .*loading"),
     (b"", {"status": 500}, "HTTP 500 at /chat/completions: Internal Server Error"),
     (b"x" * 99_999, {"status": 400}, r"HTTP 400 .*x \.\.\.$"),

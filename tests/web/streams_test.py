@@ -1,5 +1,6 @@
 """Answers that are shown as a language model writes them."""
 
+import codecs
 import contextlib
 import http.client
 import http.server
@@ -149,6 +150,18 @@ def test_an_event_without_a_part_of_the_answer_is_none(event):
   for data in (event, part, event, end):
     stream.take(f"data: {data}\n\n".encode())
   assert (stream.text, stream.ended) == ("Moss [1].", True)
+
+
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
+def test_lines_end_as_events_allow_and_characters_may_be_divided(ends):
+  parts = [rb'{"choices": [{"delta": {"content": "Moss \ud83c"}}]}']
+  parts += [rb'{"choices": [{"delta": {"content": "\udf31 \u00e9\u20ac."}}]}', b"[DONE]"]
+  content = codecs.BOM_UTF8 + b"".join(b"data: " + part + 2 * ends for part in parts)
+  stream = language_model._Stream()
+  for byte in content:
+    stream.take(bytes([byte]))
+    stream.news().encode()
+  assert stream.ended and stream.completion["choices"][0]["message"]["content"] == "Moss 🌱 é€."
 
 
 @pytest.mark.parametrize("key", ["error", "message", "detail"])

@@ -111,8 +111,6 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
 
 def sampled(questions: list[Question], limit: int | None) -> list[Question]:
   """Samples at most `limit` of the questions, always the same ones; None returns all."""
-  if limit is not None and limit < 1:
-    raise ValueError(f"max_questions={limit}; give at least 1, or none for all")
   if limit is None or len(questions) <= limit:
     return questions
   return random.Random(0).sample(questions, limit)

@@ -141,8 +141,6 @@ def publish(
     RuntimeError: If another process could not write its shards.
   """
   directory = object_store.absolute(root)
-  if keep < 1:
-    raise ValueError(f"keep={keep} would delete the generation just published; keep at least 1")
   records = _records_of_all(shards, manifest)
   own = _numbered(shards, first=sum(map(len, records[: jax.process_index()])))
   if not processes.is_first():

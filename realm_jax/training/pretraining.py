@@ -21,15 +21,13 @@ from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Minimised, Objective
-from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
-from realm_jax.text.wordpieces import WordPieces
+from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import alarms
-from realm_jax.training.examples import Examples, MaskedQueryData
+from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.starts import Start, configured
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
-from realm_jax.training.validation import FixedValidation
 
 PARTS = _PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
 
@@ -176,27 +174,6 @@ class Pretraining(TrainingConfig):
     (_, objective), *_ = self.objective.weighted_terms()
     mesh = partitioning.make_mesh(model=self.mesh.model_parallel) if mesh is None else mesh
     return _evaluation_program(objective, self.model, self.mesh.accumulate_steps, mesh, lengths)
-
-  def validation(
-    self,
-    examples: Examples,
-    *,
-    retriever: Retriever,
-    refresher: IndexRefresher,
-    tokenizer: WordPieces,
-    put_on_devices: Callable[[Any], Any],
-  ) -> FixedValidation:
-    """Returns the validation on examples in the order of their corpus."""
-    return FixedValidation(
-      examples.open(batch_size=self.data.batch_size, seed=0, training=False),
-      every=self.eval_every,
-      max_batches=self.eval_steps,
-      tokenizer=tokenizer,
-      retriever=dataclasses.replace(retriever, config=self.retrieval.answering),
-      refresher=refresher,
-      program=self.evaluation_program(lengths=retriever.store.length_quantiles()),
-      put_on_devices=put_on_devices,
-    )
 
   def program(self, mesh: Mesh | None = None, *, lengths: datatypes.Lengths = ()) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.

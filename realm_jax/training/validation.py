@@ -1,6 +1,7 @@
 """Evaluations between the steps of a training, and samples of what is retrieved."""
 
 import abc
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable
@@ -9,13 +10,15 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from realm_jax.corpus.passage_store import Passages
+from realm_jax.corpus.passage_store import Passages, PassageStore
 from realm_jax.data import batches
 from realm_jax.devices import processes
-from realm_jax.devices.datatypes import Mean, RetrievedBatch
+from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.text.wordpieces import WordPieces
+from realm_jax.training.examples import Examples
+from realm_jax.training.pretraining import Pretraining
 
 SAMPLES = 4  # queries that are shown
 
@@ -54,36 +57,36 @@ class FixedValidation(Validation):
   """Evaluates fixed queries with the current parameters and what they retrieve.
 
   Args:
-    features: Batches of masked queries, the same in every process; read once and kept.
-    retriever: Finds passages as the training does, except for what a posterior proposes.
+    config: The training; passages are found as it does, except for what a posterior proposes.
+    examples: Masked queries, read once in the order of their corpus and kept in every process.
+    store: The knowledge corpus of the retriever.
     refresher: Has the generation to search.
-    program: `(params, RetrievedBatch on the devices) -> metrics` of a batch.
   """
 
   metric, better, at_start = "eval/loss", "lower", True
 
   def __init__(
     self,
-    features: Iterable[batches.Features],
+    config: Pretraining,
+    examples: Examples,
     *,
-    every: int,
-    max_batches: int,
-    tokenizer: WordPieces,
+    store: PassageStore,
     retriever: Retriever,
     refresher: IndexRefresher,
-    program: Callable[[dict, Any], dict[str, Mean]],
     put_on_devices: Callable[[Any], Any],
   ):
-    self.every, self._tokenizer = every, tokenizer
+    self.every, self._store = config.eval_every, store
+    found = examples.open(batch_size=config.data.batch_size, seed=0, training=False)
     self._batches = [
-      batches.masked_queries(batch) for batch in itertools.islice(features, max_batches)
+      batches.masked_queries(batch) for batch in itertools.islice(found, config.eval_steps)
     ]
     if not self._batches:
       raise ValueError("no queries to evaluate: the corpus has no sentence with a salient span")
     arrays = [np.asarray(array) for array in jax.tree.leaves(self._batches)]
     self.digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:12]
-    self._retriever, self._refresher = retriever, refresher
-    self._program, self._put_on_devices = program, put_on_devices
+    self._retriever = dataclasses.replace(retriever, config=config.retrieval.answering)
+    self._refresher, self._put_on_devices = refresher, put_on_devices
+    self._program = config.evaluation_program(lengths=store.length_quantiles())
     self._first_batch: Any = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
@@ -100,8 +103,7 @@ class FixedValidation(Validation):
     return {f"eval/{name}": float(mean.value) for name, mean in sums.items()}
 
   def samples(self) -> str:
-    store = self._retriever.store
-    return retrieved_samples(self._first_batch, tokenizer=self._tokenizer, store=store)
+    return retrieved_samples(self._first_batch, tokenizer=self._store.vocabulary, store=self._store)
 
 
 def retrieved_samples(batch: RetrievedBatch, *, tokenizer: WordPieces, store: Passages) -> str:

@@ -6,11 +6,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase, Opening
 
 
 def add(
-  opening: Opening,
-  texts: Sequence[str] = (),
-  *,
-  update: bool = False,
-  reader: str | None = None,
+  opening: Opening, texts: Sequence[str] = (), *, update: bool = False, reader: str | None = None
 ) -> None:
   """Adds texts to a knowledge base; documents that are there already are skipped.
 

@@ -26,10 +26,7 @@ def search(opening: Opening, query: Query) -> None:
 
 
 def ask(
-  opening: Opening,
-  query: Query,
-  *,
-  generator: GeneratorSettings = GeneratorSettings(),
+  opening: Opening, query: Query, *, generator: GeneratorSettings = GeneratorSettings()
 ) -> None:
   """Answers a question from a knowledge base, with its reader or a language model.
 
@@ -47,10 +44,7 @@ def ask(
 
 
 def train(
-  opening: Opening,
-  questions: str | None = None,
-  *,
-  minutes: choices.Positive | None = None,
+  opening: Opening, questions: str | None = None, *, minutes: choices.Positive | None = None
 ) -> None:
   """Makes searches of a knowledge base better: chooses what ranks, or trains on questions.
 

@@ -10,7 +10,7 @@ from realm_jax.training.examples import Examples
 from realm_jax.training.pretraining import PARTS, Pretraining
 from realm_jax.training.starts import Starts, read
 from realm_jax.training.training_run import TrainingRun
-from realm_jax.training.validation import retrieved_samples
+from realm_jax.training.validation import FixedValidation, retrieved_samples
 
 
 def pretrain(
@@ -90,11 +90,12 @@ def pretrain(
       )
       validation = None
       if eval_corpus is not None:
-        validation = pretraining.validation(
+        validation = FixedValidation(
+          pretraining,
           dataclasses.replace(examples, source=eval_corpus),
+          store=store,
           retriever=retriever,
           refresher=refresher,
-          tokenizer=store.vocabulary,
           put_on_devices=run.put_on_devices,
         )
       run.train(

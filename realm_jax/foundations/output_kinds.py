@@ -40,16 +40,19 @@ class DirectoryKind:
     remote = object_store.is_remote(path)
     if not remote and object_store.absolute(path).is_file():
       raise refusal(path, f"is a file, not {self.name}")
-    found = [file for file in _files_below(path) if not _is_ours(file)]
-    if self.shared:
-      found = [file for file in found if _matches(file, self.files)]
-    for file in found:
-      if not _matches(file, self.files):
+    first, is_marked = "", False
+    for file in _files_below(path):
+      if _is_ours(file):
+        continue
+      if _matches(file, self.files):
+        first = first or file
+        is_marked = is_marked or _matches(file, self.marks or self.files)
+      elif not self.shared:  # at once, as a home may have millions
         raise refusal(path, f"has {file}, which is no part of {self.name}")
     if remote and not self.shared:
       return  # an interrupted copy may lack its mark, and nothing is removed there
-    if found and not any(_matches(file, self.marks or self.files) for file in found):
-      raise refusal(path, f"has {found[0]}, but is not {self.name}")
+    if first and not is_marked:
+      raise refusal(path, f"has {first}, but is not {self.name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

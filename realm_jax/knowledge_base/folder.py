@@ -296,6 +296,8 @@ def made(directory: str) -> Iterator[set[str]]:
   """
   KIND.check(directory)
   path, missing, ids = os.path.abspath(directory), [], set()
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    os.lstat(path)  # raises if it is too long
   while not os.path.lexists(path):
     missing.append(path)
     path = os.path.dirname(path)

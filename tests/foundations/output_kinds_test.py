@@ -10,7 +10,7 @@ from realm_jax import main
 from realm_jax.command_line import flags
 from realm_jax.corpus.passage_store import CORPUS
 from realm_jax.devices.directory_lock import WORKDIR
-from realm_jax.foundations import array_folder, atomic_files, object_store
+from realm_jax.foundations import array_folder, atomic_files, object_store, output_kinds
 from realm_jax.foundations.output_kinds import DirectoryKind, FileKind
 from realm_jax.index.generations import INDEX
 
@@ -219,3 +219,13 @@ def test_a_pipe_where_a_job_writes_is_refused_and_not_waited_for(tmp_path):
   for kind, path in ((file, tmp_path / array_folder.FOLDER_FILE), (folder, tmp_path)):
     with pytest.raises(ValueError, match="nothing there is replaced"):
       kind.check(path)
+
+
+def test_a_folder_of_something_else_is_not_looked_through(monkeypatch):
+  def files_below(path):
+    yield "letter.txt"
+    raise AssertionError("reads on")
+
+  monkeypatch.setattr(output_kinds, "_files_below", files_below)
+  with pytest.raises(ValueError, match="has letter.txt, which is no part of"):
+    DirectoryKind(name="an index", files=("*.npy",)).check("home")

@@ -81,6 +81,12 @@ def test_a_hostile_commit_is_one_line_and_an_older_one_is_read(base, content):
     KnowledgeBase(base.path)
 
 
+def test_a_path_that_is_too_long_is_refused(tmp_path):
+  with pytest.raises(OSError, match="too long"):
+    KnowledgeBase.create(tmp_path / "/".join(["deep"] * 2000))
+  assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("deleted", [[-1], [99], [1.5], ["x"], "x"])
 def test_rows_that_a_segment_does_not_have_are_not_deleted(base, deleted):
   newest = pathlib.Path(base.path, "commits", base.commit.file)

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 from realm_jax.foundations import object_store
+from realm_jax.text import terminal
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _FOLDERS = ("examples", "gin", "launch")
@@ -32,4 +33,4 @@ def examples(output: str | None = None) -> None:
   for folder in _FOLDERS:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(_PACKAGE / folder, target / folder, ignore=ignored)
-  print(f"copied {', '.join(_FOLDERS)} to {output}")
+  print(terminal.line(f"copied {', '.join(_FOLDERS)} to {output}"))

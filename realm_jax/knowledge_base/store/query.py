@@ -39,14 +39,14 @@ class Query(choices.Checked):
     distinct: Whether passages that are nearly the same are told once, with the ids of the other
       documents in `Hit.same`.
     newer: FIELD:HALF_LIFE, such as date:30, by which newer documents come first: the lead of a
-      passage over the last of the best 50 halves with each half-life that it is older than the
-      newest of them. A field of times counts days, and a time to come is now; one of numbers counts
-      its own units. What lacks the field is as old as the oldest.
+      passage over the last of the best 50, or of k if it is more, halves with each half-life that
+      it is older than the newest of them. A field of times counts days, and a time to come is now;
+      one of numbers counts its own units. What lacks the field is as old as the oldest.
     around: Passages of the document before and after each one, which `Hit.around` has.
     after: The question before, which this one may follow up: its rarest word is searched as well. A
       `ChatServer` that answers first rewrites the question so that it stands alone.
-    rerank: What orders the best 50 anew: a function of a question and texts that returns a score
-      for each, or a `CrossEncoder` of sentence-transformers.
+    rerank: What orders the best 50, or k if it is more, anew: a function of a question and texts
+      that returns a score for each, or a `CrossEncoder` of sentence-transformers.
     generate: What writes an answer, instead of the reader, which answers with words of a passage: a
       function of the question and the hits that returns a text which cites them by their numbers
       from 1, such as [2], or NOT FOUND or None; a `ChatServer` is one. It is not called if nothing

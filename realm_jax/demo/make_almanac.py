@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from realm_jax.demo.world import Fact, World, edit, make_world
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 
 DOCUMENTS = "documents.jsonl"
@@ -39,8 +39,8 @@ def make_almanac(
   *,
   output: str,
   seed: int = 0,
-  num_invented_entities: int = 6_500,
-  num_edits: int = 100,
+  num_invented_entities: choices.CountOrZero = 6_500,
+  num_edits: choices.CountOrZero = 100,
 ) -> None:
   """Writes `documents`, `training`, `heldout` and `values.jsonl`, and `edited/`, into `output`.
 

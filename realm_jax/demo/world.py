@@ -161,11 +161,9 @@ def make_world(
   Tunisia) are left out.
 
   Raises:
-    ValueError: If the number of entities is negative or exceeds the number of names, or the
-      fraction lies outside [0, 1].
+    ValueError: If the number of entities exceeds the number of names, or the fraction lies outside
+      [0, 1].
   """
-  if num_invented_entities < 0:
-    raise ValueError(f"num_invented_entities is {num_invented_entities}; give 0 or more")
   if not 0 <= held_out_fraction <= 1:
     raise ValueError(f"held_out_fraction is {held_out_fraction}; give a number from 0 to 1")
   real = list(_real_facts(_stream(seed, "real")))
@@ -189,10 +187,8 @@ def edit(world: World, *, seed: int, num_edits: int) -> World:
   and the others were trained on with the old value.
 
   Raises:
-    ValueError: If `num_edits` is negative, or there are too few facts in one of the four groups.
+    ValueError: If there are too few facts in one of the four groups.
   """
-  if num_edits < 0:
-    raise ValueError(f"num_edits is {num_edits}; give 0 or more")
   values: dict[tuple[str, str], set[str]] = {}
   for fact in world.facts:
     values.setdefault((fact.category, fact.relation.name), set()).add(fact.value)

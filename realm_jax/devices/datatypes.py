@@ -30,10 +30,14 @@ has one meaning throughout the package:
   Z  segments
 """
 
+import dataclasses
 import typing
+from collections.abc import Mapping
 from typing import Any
 
+import flax.serialization
 import flax.struct
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -240,3 +244,26 @@ class SearchResults(typing.NamedTuple):
 
   ids_BxK: np.ndarray
   scores_BxK: np.ndarray
+
+
+_PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}
+
+
+def named_arrays(batch) -> dict[str, Array]:
+  """Returns the arrays of a batch by their paths, such as `queries.query.ids`."""
+  nested = flax.serialization.to_state_dict(batch)
+  flat = flax.traverse_util.flatten_dict(nested, sep=".")
+  return {name: array for name, array in flat.items() if array is not None}
+
+
+def batch_of(kind: type, arrays: Mapping[str, Array], *, prefix: str = ""):
+  """Makes a batch from its named arrays below a prefix; the inverse of `named_arrays`."""
+  values = {}
+  for field in dataclasses.fields(kind):
+    path = f"{prefix}{field.name}"
+    if field.name not in _PARTS:
+      if path in arrays or field.default is dataclasses.MISSING:
+        values[field.name] = arrays[path]
+    elif any(name.startswith(f"{path}.") for name in arrays):
+      values[field.name] = batch_of(_PARTS[field.name], arrays, prefix=f"{path}.")
+  return kind(**values)

@@ -10,7 +10,13 @@ from typing import Literal, Protocol
 import numpy as np
 
 from realm_jax.corpus.passage_store import Passages
-from realm_jax.devices.datatypes import Questions, RetrievedQuestions, SearchResults, Tokens
+from realm_jax.devices.datatypes import (
+  Questions,
+  RetrievedQuestions,
+  SearchResults,
+  batch_of,
+  named_arrays,
+)
 from realm_jax.foundations import choices
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
@@ -93,12 +99,8 @@ class QuestionRetriever(PassageFinder):
     return self._ordered(queries_BxE, found.ids_BxK), {}
 
   def in_flight(self, batch: RetrievedQuestions) -> dict:
-    return {
-      "query_ids": batch.query.ids,
-      "question_index": batch.question_index_B,
-      "weights": batch.weights_B,
-      "passage_ids": batch.passage_ids_BxR,
-    }
+    questions = Questions(batch.query, batch.question_index_B, batch.weights_B)
+    return {**named_arrays(questions), "passage_ids": batch.passage_ids_BxR}
 
   def resume(self, in_flight: dict) -> RetrievedQuestions:
     """Gathers the batch that a checkpoint had in flight again, without searching.
@@ -106,13 +108,7 @@ class QuestionRetriever(PassageFinder):
     The embeddings are those of the current generation, which may be a newer one.
     """
     saved = {name: np.asarray(value) for name, value in in_flight.items()}
-    ids = saved["query_ids"]
-    questions = Questions(
-      query=Tokens(ids=ids, mask=ids != 0, segments=np.zeros_like(ids)),
-      index_B=saved["question_index"],
-      weights_B=saved["weights"],
-    )
-    return self.gather(questions, saved["passage_ids"])
+    return self.gather(batch_of(Questions, saved), saved["passage_ids"])
 
   def _ordered(self, queries_BxE: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
     if self.config.order == "searcher":

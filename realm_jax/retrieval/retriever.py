@@ -18,6 +18,8 @@ from realm_jax.devices.datatypes import (
   RetrievedBatch,
   SearchResults,
   Tokens,
+  batch_of,
+  named_arrays,
 )
 from realm_jax.foundations import choices
 from realm_jax.index.searcher import Searcher
@@ -170,28 +172,15 @@ class Retriever(PassageFinder):
     return SearchResults(ids_BxK, scores_BxK), float(np.mean(own_B >= 0))
 
   def in_flight(self, batch: RetrievedBatch) -> dict:
-    queries = batch.queries
     return {
-      "query_ids": queries.query.ids,
-      "query_mask": queries.query.mask,
-      "query_segments": queries.query.segments,
-      "mlm_positions": queries.mlm_positions_BxM,
-      "mlm_targets": queries.mlm_targets_BxM,
-      "mlm_weights": queries.mlm_weights_BxM,
-      "source_uid": queries.source_uid_B,
+      **named_arrays(batch.queries),
       "passage_ids": batch.passage_ids_BxK,
       "stale_scores": batch.stale_scores_BxK,
     }
 
   def resume(self, in_flight: dict) -> RetrievedBatch:
     saved = {name: np.asarray(value) for name, value in in_flight.items()}
-    queries = MaskedQueries(
-      query=Tokens(saved["query_ids"], saved["query_mask"], saved["query_segments"]),
-      mlm_positions_BxM=saved["mlm_positions"],
-      mlm_targets_BxM=saved["mlm_targets"],
-      mlm_weights_BxM=saved["mlm_weights"],
-      source_uid_B=saved["source_uid"],
-    )
+    queries = batch_of(MaskedQueries, saved)
     return self.gather(queries, SearchResults(saved["passage_ids"], saved["stale_scores"]))
 
 

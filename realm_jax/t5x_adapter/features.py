@@ -1,20 +1,16 @@
 """Converts between t5x's batches (flat mappings of arrays) and those of realm_jax."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 
-import flax.serialization
-import flax.traverse_util
 import numpy as np
 import seqio
 import tensorflow as tf
 
 from realm_jax.data import batches
 from realm_jax.devices import processes
-from realm_jax.devices.datatypes import Array, MaskedQueries, Tokens
+from realm_jax.devices.datatypes import Array, MaskedQueries
 
 Features = Mapping[str, Array]
-_PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}
 
 
 class MaskedQueryFeatures(seqio.PassThroughFeatureConverter):
@@ -45,26 +41,6 @@ def make_converter(
       "utils.DatasetConfig.pack = False"
     )
   return make()
-
-
-def features_of(batch) -> dict[str, Array]:
-  """Returns the arrays of a batch by their paths, such as `queries/query/ids`."""
-  nested = flax.serialization.to_state_dict(batch)
-  flat = flax.traverse_util.flatten_dict(nested, sep="/")
-  return {name: array for name, array in flat.items() if array is not None}
-
-
-def batch_of(kind: type, features: Features, *, prefix: str = ""):
-  """Makes a batch from its named arrays below a prefix; the inverse of `features_of`."""
-  values = {}
-  for field in dataclasses.fields(kind):
-    path = f"{prefix}{field.name}"
-    if field.name not in _PARTS:
-      if path in features or field.default is dataclasses.MISSING:
-        values[field.name] = features[path]
-    elif any(name.startswith(f"{path}/") for name in features):
-      values[field.name] = batch_of(_PARTS[field.name], features, prefix=f"{path}/")
-  return kind(**values)
 
 
 def masked_queries(features: Features) -> MaskedQueries:

@@ -1,7 +1,7 @@
 """The model of pre-training for t5x, its optimizer, and metrics that t5x merges over steps.
 
 A batch is a flat mapping of arrays, with the passages that `trainer.RetrievingTrainer` has found;
-see `features.features_of` for their names.
+see `datatypes.named_arrays` for their names.
 """
 
 import functools
@@ -23,7 +23,7 @@ from t5x import models, optimizers
 from realm_jax.answering import mask_decoding
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.devices.datatypes import Array, RetrievedBatch
+from realm_jax.devices.datatypes import Array, RetrievedBatch, batch_of
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.objectives.marginal_likelihood import (
@@ -107,7 +107,7 @@ class PretrainingModel(models.BaseModel):
 
   def loss_fn(self, params, batch: features.Features, dropout_rng: jax.Array | None):
     """Returns the loss, a mean over the batch, and metrics; without a key there is no dropout."""
-    rows = features.batch_of(RetrievedBatch, batch)
+    rows = batch_of(RetrievedBatch, batch)
     if dropout_rng is None:
       metrics = self.objective.metrics(params, rows)
       loss = metrics[LOSS].value
@@ -152,7 +152,7 @@ class PretrainingModel(models.BaseModel):
     """Returns the log-likelihood of each example `[B]`."""
     if return_intermediates:
       raise ValueError("return_intermediates=True; these models record no intermediate values")
-    retrieved = features.batch_of(RetrievedBatch, batch)
+    retrieved = batch_of(RetrievedBatch, batch)
     outputs = self.objective.outputs(params, retrieved, None)
     targets_Bx1xMx1 = retrieved.queries.mlm_targets_BxM[:, None, :, None]
     log_probs_BxKxMxV = jax.nn.log_softmax(outputs.logits_BxKxMxV)
@@ -169,7 +169,7 @@ class PretrainingModel(models.BaseModel):
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the most likely words `[B, M]`, their log-likelihood, and p(z|x)."""
     del rng
-    retrieved = features.batch_of(RetrievedBatch, batch)
+    retrieved = batch_of(RetrievedBatch, batch)
     outputs = self.objective.outputs(params, retrieved, None)
     found = mask_decoding.read(
       outputs.scores_BxK,

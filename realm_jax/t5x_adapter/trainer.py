@@ -15,6 +15,7 @@ from t5x import trainer as t5x_trainer
 from realm_jax.checkpoints import orbax_files
 from realm_jax.checkpoints.opening import PublishedGenerations
 from realm_jax.devices import processes
+from realm_jax.devices.datatypes import named_arrays
 from realm_jax.foundations import json_fields
 from realm_jax.models.encoder import query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
@@ -177,7 +178,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       lambda examples: (features.masked_queries(examples), {}),
       retriever=retriever,
       refresher=self._refresher,
-      put_on_devices=lambda batch: put(features.features_of(batch)),
+      put_on_devices=lambda batch: put(named_arrays(batch)),
       first_step=self._host_step,
       on_swap=swaps.write,
       stop=lambda: self.stop_training,
@@ -190,7 +191,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     finder = self._answering
     finder.use(self._refresher.current)
     begun = finder.begin(self.train_state.params, features.masked_queries(batch))
-    return features.features_of(finder.finish(begun)[0])
+    return named_arrays(finder.finish(begun)[0])
 
   def _use(self, send) -> None:
     """Wraps t5x's step with retrieval, without t5x's knowledge."""

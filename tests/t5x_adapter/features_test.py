@@ -8,7 +8,7 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 
 import tensorflow as tf
 
-from realm_jax.devices.datatypes import RetrievedBatch
+from realm_jax.devices.datatypes import RetrievedBatch, batch_of, named_arrays
 from realm_jax.t5x_adapter import features
 
 LENGTHS = {"query": 6, "mlm_positions": 2, "mlm_targets": 2}
@@ -17,10 +17,10 @@ UID = 0x7123456789ABCDEF
 
 def test_a_batch_is_made_again_of_its_arrays(make_retrieved_batch):
   batch = make_retrieved_batch(0, queries=3, passages=2, masks=2, vocab_size=9)
-  named = features.features_of(batch)
-  assert named["queries/query/ids"] is batch.queries.query.ids
+  named = named_arrays(batch)
+  assert named["queries.query.ids"] is batch.queries.query.ids
   assert all(isinstance(array, np.ndarray) for array in named.values())
-  again = features.batch_of(RetrievedBatch, named)
+  again = batch_of(RetrievedBatch, named)
   assert jax.tree.structure(again) == jax.tree.structure(batch)
   assert all(a is b for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(batch), strict=True))
 

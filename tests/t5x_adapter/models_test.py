@@ -15,9 +15,8 @@ from t5x import train_state
 
 from realm_jax.checkpoints import saved_models
 from realm_jax.devices import partitioning
-from realm_jax.devices.datatypes import RetrievedBatch
+from realm_jax.devices.datatypes import RetrievedBatch, batch_of, named_arrays
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
-from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel, RealmOptimizer
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -42,7 +41,7 @@ def make_model(world, model_settings, optimizer_settings):
 def batch(make_retrieved_batch):
   drawn = make_retrieved_batch(0, queries=8, passages=3, masks=3, vocab_size=1024)
   drawn.queries.mlm_weights_BxM[2] = 0
-  return features.features_of(drawn)
+  return named_arrays(drawn)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def params(make_model):
 def test_the_loss_is_our_objectives(make_model, params, batch):
   model = make_model()
   loss, metrics = jax.jit(model.eval_fn)(params, batch)
-  drawn = features.batch_of(RetrievedBatch, batch)
+  drawn = batch_of(RetrievedBatch, batch)
   outputs = model.module.apply({"params": params}, drawn, deterministic=True)
   figures = masked_lm_over_retrieval(
     outputs.scores_BxK, outputs.logits_BxKxMxV, drawn, marginalize="span"
@@ -74,8 +73,8 @@ def test_scores_and_predictions(make_model, params, batch):
   assert scores[2] == 0
   np.testing.assert_allclose(-scores.sum() / 7, loss, rtol=1e-5)
   words_BxM, aux = jax.jit(model.predict_batch_with_aux)(params, batch)
-  weights = batch["queries/mlm_weights_BxM"] > 0
-  answered = {**batch, "queries/mlm_targets_BxM": np.asarray(words_BxM)}
+  weights = batch["queries.mlm_weights_BxM"] > 0
+  answered = {**batch, "queries.mlm_targets_BxM": np.asarray(words_BxM)}
   best = np.asarray(jax.jit(model.score_batch)(params, answered))
   np.testing.assert_allclose(
     np.asarray(aux["scores"])[weights.any(1)], best[weights.any(1)], rtol=1e-4

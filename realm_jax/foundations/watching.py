@@ -9,6 +9,7 @@ from absl import logging
 
 _SECONDS = 1.0  # between looks whether a folder was replaced
 _SHARE = 20  # of the time that looking for changes takes at most, where the system tells none
+_MODIFIED = watchfiles.Change.modified
 _QUIET, _LONGEST = 500, 10_000  # ms without a change, after which those before are one; at most
 
 
@@ -44,6 +45,10 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
         if is_new or changed:
           look |= {*_folders(paths, outside=outside)}
         if any(before.get(path, ()) != now for path, now in _identities(look).items()):
+          break
+        # One that is made where another was deleted may have its number, and is not watched.
+        replaced = {os.path.abspath(path) for change, path in changed if change != _MODIFIED}
+        if not replaced.isdisjoint(map(os.path.abspath, before)):
           break
         is_new = False
     except FileNotFoundError:  # it is gone since then

@@ -133,6 +133,18 @@ def test_what_was_said_about_a_file_goes_with_it_when_it_is_renamed(folder, tmp_
   assert not [*base.past_questions()[0].useful], "it was deleted before it came back"
 
 
+def test_files_of_one_text_that_become_one_are_judged_once(folder, tmp_path):
+  for name in ("a", "b"):
+    (folder / f"{name}.txt").write_text("Moss grows in the shade.")
+  base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
+  base.feedback("what grows", useful=["a.txt", "b.txt"])
+  (folder / "a.txt").rename(folder / "c.txt")
+  (folder / "b.txt").unlink()
+  base.sync(folder)
+  (past,) = base.past_questions()
+  assert [one.id for one in past.useful] == ["c.txt"]
+
+
 def test_what_create_add_and_update_have_read_is_not_read_again(folder, tmp_path, read):
   for name in "abc":
     (folder / f"{name}.txt").write_text(f"{name}\n\nIt grows.")

@@ -88,9 +88,9 @@ class PastQuestion:
     )
 
   def moved(self, ids: Mapping[str, str]) -> "PastQuestion":
-    """Returns it with new ids of some documents."""
+    """Returns it with new ids of some documents; several may have become one."""
     useful, not_useful = (
-      tuple(dataclasses.replace(one, id=ids.get(one.id, one.id)) for one in judged)
+      tuple(dict.fromkeys(dataclasses.replace(one, id=ids.get(one.id, one.id)) for one in judged))
       for judged in (self.useful, self.not_useful)
     )
     return dataclasses.replace(self, useful=useful, not_useful=not_useful)

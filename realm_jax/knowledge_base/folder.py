@@ -108,7 +108,8 @@ class Folder:
         raise ValueError(f"{path} was made with another encoder than the directory {encoder}")
       self.encoder(name)
     self.memory = memory_file.MemoryFile(self.path)
-    self.memory.newest()  # erases what a killed process has not
+    with contextlib.suppress(OSError):  # whoever needs it is told, such as who may not read it
+      self.memory.newest()  # erases what a killed process has not
 
   def newest(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""

@@ -391,6 +391,22 @@ def test_an_open_knowledge_base_sees_what_another_process_says(words):
   assert scores(other, ASKED) == before
 
 
+def test_a_knowledge_base_opens_for_who_may_not_read_what_was_asked(words, monkeypatch):
+  words.feedback("oaks", useful="oak")
+  opens = plain_files.open_plain
+
+  def refused(path, *args):
+    if str(path).endswith(use_memory.FILE):
+      raise PermissionError(f"no permission for {path}")
+    return opens(path, *args)
+
+  monkeypatch.setattr(plain_files, "open_plain", refused)
+  opened = KnowledgeBase(words.path)
+  assert opened.document("oak") == words.document("oak")
+  with pytest.raises(PermissionError, match=use_memory.FILE):
+    opened.past_questions()
+
+
 def test_a_file_that_goes_while_it_is_opened_has_nothing(words, monkeypatch):
   words.feedback("oaks", useful="oak")
   found, opens = words.search("oaks"), plain_files.open_plain

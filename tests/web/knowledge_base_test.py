@@ -552,6 +552,8 @@ def test_feedback_about_a_question_that_follows_another_is_about_both(base):
   assert found(client, **asked)[0] == "g2"
   question = client.get("/api/search", params=asked).json()["asked"]
   assert question == "and in winter garden"
+  with client_of(base, generate=lambda *_: "In winter [1].") as other:
+    assert other.get("/api/answer", params=asked).json()["asked"] == question
   assert f'name="q" value="{question}"' in client.get("/", params=asked).text
   client.post("/feedback", data={"q": question, "id": "g1", "verdict": "useful"})
   assert found(client, **asked)[0] == "g1" and found(client, q="and in winter")[0] == "g2"

@@ -357,8 +357,8 @@ def _api(
     def call(told: streams.Told | None) -> dict:
       found = answer_to(asking.query(request.query_params), told)
       own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-      hits = [dataclasses.asdict(hit) for hit in found.hits]
-      return {**own, "hits": hits, "answerable": found.hits.answerable}
+      own |= {"asked": found.hits.asked, "hits": [dataclasses.asdict(hit) for hit in found.hits]}
+      return {**own, "answerable": found.hits.answerable}
 
     return await answering(request, call, last="answer")
 

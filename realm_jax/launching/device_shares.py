@@ -4,9 +4,11 @@ A TPU can be opened by only one process. GPUs are divided; a single GPU is share
 getting part of its memory, because JAX would otherwise preallocate most of it.
 """
 
+import contextlib
 import dataclasses
 import glob
 import importlib.util
+import math
 import os
 from collections.abc import Mapping
 
@@ -64,10 +66,25 @@ def _accelerator(environment: Mapping[str, str], devices: str) -> str:
   return "cpu"
 
 
+def memory_fraction(environment: Mapping[str, str] = os.environ) -> float | None:
+  """Returns the share of a GPU's memory that JAX is told to take; None leaves it to JAX.
+
+  Raises:
+    ValueError: If it is no positive number.
+  """
+  for name in _MEMORY_FRACTIONS:
+    if text := environment.get(name):  # JAX, too, takes "" for unset
+      with contextlib.suppress(ValueError):
+        if 0 < (fraction := float(text)) < math.inf:
+          return fraction
+      raise ValueError(f"{name}={text} is no share of a GPU's memory; set it to one such as 0.75")
+  return None
+
+
 def _split(wanted: str | None, environment: Mapping[str, str], devices: str) -> Shares:
   gpus = _gpus(environment, devices)
   if wanted is None and len(gpus) == 1:
-    if any(name in environment for name in _MEMORY_FRACTIONS):
+    if memory_fraction(environment) is not None:
       return Shares(trainer={}, builder={}, description=f"both on GPU {gpus[0]}")
     return Shares(
       trainer={_MEMORY_FRACTIONS[0]: _TRAINER_MEMORY},

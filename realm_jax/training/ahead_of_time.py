@@ -14,6 +14,7 @@ from absl import logging
 from jax.experimental import topologies
 
 from realm_jax.foundations import extras
+from realm_jax.launching import device_shares
 from realm_jax.training import gpu_programs
 from realm_jax.training.accelerators import GIB, GPUS, TPUS
 
@@ -176,8 +177,8 @@ def _cpu_devices(name: str, count: int) -> Sequence[jax.Device]:
 
 
 def _memory_share() -> float:
-  """Returns the share of a GPU's memory that JAX takes."""
-  return float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75))
+  """Returns the share of a GPU's memory that JAX takes; more than all is memory of the host."""
+  return min(device_shares.memory_fraction() or 0.75, 1.0)
 
 
 def _gpu_devices(name: str, *, kind: str, count: str) -> Sequence[jax.Device]:

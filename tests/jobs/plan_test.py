@@ -124,6 +124,31 @@ def test_the_published_peak_is_that_of_the_longest_name():
   assert peak("TPU v99") is None
 
 
+@pytest.mark.parametrize(
+  ("variables", "share"),
+  [
+    ({}, 0.75),
+    ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5"}, 0.5),
+    ({"XLA_CLIENT_MEM_FRACTION": "0.9"}, 0.9),
+    ({"XLA_CLIENT_MEM_FRACTION": "4.0"}, 1.0),  # with memory of the host
+  ],
+)
+def test_programs_for_a_gpu_may_use_the_share_of_its_memory_that_jax_takes(
+  monkeypatch, variables, share
+):
+  for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+    monkeypatch.delenv(name, raising=False)
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  monkeypatch.setattr(ahead_of_time, "_gpu_devices", lambda *_, **__: ["absent"])
+  before = ahead_of_time.jax.config.values["jax_enable_compilation_cache"]
+  try:
+    opened = ahead_of_time.open_topology("h100:1")
+  finally:
+    ahead_of_time.jax.config.update("jax_enable_compilation_cache", before)
+  assert opened.usable_bytes == int(accelerators.GPUS["h100"].memory_gb * 1e9 * share)
+
+
 @needs_libtpu
 @pytest.mark.parametrize("kind", ["v5e", "v6e"])
 def test_a_search_on_the_devices_is_compiled_for_a_slice_of_several_hosts(capsys, kind):

@@ -50,10 +50,31 @@ def test_a_single_gpu_is_shared_with_a_part_of_its_memory_each(machine):
   assert shares.description == (
     "trainer and index builder share GPU 0, with 0.70 and 0.20 of its memory"
   )
+  # Set to nothing is not set.
+  unset = {"XLA_CLIENT_MEM_FRACTION": "", "JAX_PLATFORMS": "cuda"}
+  assert device_shares.share(None, **machine(1, **unset)).trainer == shares.trainer
   # What the user has set stays, under the old name as well.
   given = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.4", "JAX_PLATFORMS": "cuda"}
   shares = device_shares.share(None, **machine(1, **given))
   assert (shares.trainer, shares.builder) == ({}, {})
+
+
+@pytest.mark.parametrize(
+  ("variables", "fraction"),
+  [
+    ({}, None),
+    ({"XLA_CLIENT_MEM_FRACTION": ".9"}, 0.9),
+    ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "4.0", "XLA_CLIENT_MEM_FRACTION": ""}, 4.0),
+  ],
+)
+def test_the_share_of_memory_has_two_names(variables, fraction):
+  assert device_shares.memory_fraction(variables) == fraction
+
+
+@pytest.mark.parametrize("text", [".XX", "75%", "0", "-1", "nan", "inf"])
+def test_a_share_of_memory_that_is_none_is_refused(text):
+  with pytest.raises(ValueError, match=f"XLA_CLIENT_MEM_FRACTION={text} is no share of a GPU's"):
+    device_shares.memory_fraction({"XLA_CLIENT_MEM_FRACTION": text})
 
 
 @pytest.mark.parametrize(

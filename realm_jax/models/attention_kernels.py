@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 Kernel = Literal["plain", "cudnn", "pallas"]
 _LARGEST_HEAD = 128  # cuDNN's of every GPU
-_LEAST_CAPABILITY = (8, 0)  # Ampere's
+_LEAST_CAPABILITY = 8  # Ampere's
 
 
 def choose(setting: str, *, length: int, head_size: int, dtype: str, dropout_rate: float) -> Kernel:
@@ -82,8 +82,8 @@ def _too_old() -> str:
   if jax.default_backend() != "gpu":
     return ""  # a program for GPUs that are not here; all that can be named are newer
   device = jax.local_devices()[0]
-  major, _, minor = device.compute_capability.partition(".")  # "gfx90a" and the like are AMD's
-  is_new = major.isdecimal() and (int(major), int(minor)) >= _LEAST_CAPABILITY
+  major = device.compute_capability.partition(".")[0]  # "gfx90a" and the like are AMD's
+  is_new = major.isdecimal() and int(major) >= _LEAST_CAPABILITY
   return "" if is_new else device.device_kind
 
 

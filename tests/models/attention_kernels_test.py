@@ -72,6 +72,7 @@ def test_a_gpu_without_a_kernel_is_never_silent(on, caplog):
     ("Tesla T4", "7.5", "plain"),
     ("AMD Instinct MI250X", "gfx90a", "plain"),
     ("NVIDIA A100-SXM4-40GB", "8.0", "cudnn"),
+    ("NVIDIA H100 80GB HBM3", "9.0a", "cudnn"),
     ("NVIDIA RTX PRO 6000", "12.0", "cudnn"),
   ],
 )

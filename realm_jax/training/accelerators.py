@@ -47,7 +47,7 @@ class Gpu:
   """A kind of GPU, with what a compiler has to know of it.
 
   Attributes:
-    device_kind: A part of JAX's name for it.
+    device_kind: JAX's name for it, without what several names have.
     memory_gb: Memory, in 10^9 bytes.
     peak: Without sparsity, of products that are summed in float32.
     capability: Major and minor compute capability.
@@ -137,6 +137,8 @@ GPUS = {
   "rtx5090": Gpu("RTX 5090", 33.7, Peak(209.5e12, 1792e9), (12, 0), 170, 2.41, 96, 1536, 100),
   "rtx6000": Gpu("RTX PRO 6000", 102.0, Peak(503.8e12, 1792e9), (12, 0), 188, 2.6, 128, 1536, 100),
 }
+# What a name may have besides. With any other word it is another device: a laptop's, a part of one.
+_SAME_DEVICE = r"^NVIDIA (GeForce )?|(?<=^TPU v5)p$| Blackwell (Server|Workstation) Edition$"
 
 
 def peak_of(device: jax.Device, *, num_devices: int) -> Peak | None:
@@ -150,8 +152,5 @@ def peak_of(device: jax.Device, *, num_devices: int) -> Peak | None:
     # Orders of magnitude: per core sixteen float32 multiply-adds a cycle at 2.5 GHz, and 20 GB/s.
     cores = system.num_cores()
     return Peak(cores * 80e9 / num_devices, 20e9 / num_devices)
-  # The longest name first; NVIDIA L40S is no L4.
-  for of in sorted((*TPUS.values(), *GPUS.values()), key=lambda of: -len(of.device_kind)):
-    if re.search(rf"{re.escape(of.device_kind)}(?![\dS])", device.device_kind):
-      return of.peak
-  return None
+  kind = re.sub(_SAME_DEVICE, "", device.device_kind)
+  return next((of.peak for of in (*TPUS.values(), *GPUS.values()) if of.device_kind == kind), None)

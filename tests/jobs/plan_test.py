@@ -112,16 +112,41 @@ def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypat
     assert seconds(share_of_peak=0.5, topology="cpu:1")[1] == 1.6 * groups * 10**6 / 32
 
 
-def test_the_published_peak_is_that_of_the_longest_name():
-  def peak(kind):
-    device = types.SimpleNamespace(platform="tpu", device_kind=kind)
-    return accelerators.peak_of(device, num_devices=4)
+@pytest.mark.parametrize(
+  ("kind", "name"),
+  [
+    ("TPU v5 lite", "v5e"),
+    ("TPU v5p", "v5p"),
+    ("TPU v5", "v5p"),
+    ("TPU7x", "v7x"),
+    ("TPU v4 lite", None),
+    ("TPU v99", None),
+    ("NVIDIA A100-SXM4-80GB", "a100"),
+    ("NVIDIA H100 80GB HBM3", "h100"),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+    ("NVIDIA L4", "l4"),
+    ("NVIDIA L40S", None),
+    ("NVIDIA GeForce RTX 4090", "rtx4090"),
+    ("NVIDIA GeForce RTX 4090 D", None),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx6000"),
+    ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", None),
+    ("NVIDIA GB200", None),
+    ("AMD Instinct MI300X", None),
+  ],
+)
+def test_the_published_peak_is_that_of_the_whole_name(kind, name):
+  device = types.SimpleNamespace(platform="gpu", device_kind=kind)
+  peak = accelerators.peak_of(device, num_devices=4)
+  known = {**accelerators.TPUS, **accelerators.GPUS}
+  assert peak == (known[name].peak if name else None)
 
-  assert peak("TPU v5 lite").flops == 197e12 and peak("TPU v5p").flops == 459e12
-  assert peak("NVIDIA A100-SXM4-80GB").memory_bandwidth == 2039e9
-  assert peak("NVIDIA H100 80GB HBM3").memory_bandwidth == 3350e9
-  assert peak("NVIDIA L4").flops == 121e12 and peak("NVIDIA L40S") is None
-  assert peak("TPU v99") is None
+
+def test_devices_of_a_plan_have_a_published_peak():
+  for of in accelerators.GPUS.values():
+    [described] = re.findall(r'^device_description_str: "(.*)"', of.target_config, re.MULTILINE)
+    device = types.SimpleNamespace(platform="cuda", device_kind=described)
+    assert accelerators.peak_of(device, num_devices=1) == of.peak
 
 
 @pytest.mark.parametrize(

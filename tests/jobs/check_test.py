@@ -1,6 +1,8 @@
 """The check of a machine: what works, and what it says of what does not."""
 
+import dataclasses
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +87,33 @@ def test_a_machine_whose_accelerator_is_not_used_is_told(monkeypatch):
   monkeypatch.setattr(machine_checks.backend, "accelerators", lambda: ["/dev/accel0"])
   with pytest.raises(CheckError, match="on the CPU, but the machine has /dev/accel0"):
     one.devices()
+
+
+@pytest.mark.parametrize(
+  ("name", "capability", "settings"),
+  [
+    ("Tesla T4", "7.5", {}),
+    ("AMD Instinct MI300X", "gfx942", {}),
+    ("NVIDIA L4", "8.9", {"hidden_size": 24}),  # heads of 12
+    ("NVIDIA L4", "8.9", {"attention": "plain"}),
+  ],
+)
+def test_attention_that_has_no_kernel_here_is_no_failure(monkeypatch, name, capability, settings):
+  tiny = machine_checks._TINY.on_accelerators()
+  bert = dataclasses.replace(tiny.model.knowledge_augmented_encoder, **settings)
+  model = dataclasses.replace(tiny.model, knowledge_augmented_encoder=bert)
+  checks = MachineChecks(
+    directory="",
+    mesh=partitioning.make_mesh(devices=jax.devices()[:1]),
+    pretraining=dataclasses.replace(tiny, model=model),
+    storage_bytes=1 << 20,
+  )
+  checks.on_cpu = False
+  device = types.SimpleNamespace(device_kind=name, compute_capability=capability)
+  monkeypatch.setattr(partitioning, "platform", lambda: "gpu")
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  monkeypatch.setattr(jax, "local_devices", lambda: [device])
+  assert "computes plain attention here" in checks.attention("bfloat16", 1.0)
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path):

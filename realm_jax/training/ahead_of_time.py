@@ -21,6 +21,8 @@ from realm_jax.training.accelerators import GIB, GPUS, TPUS
 # libtpu's setting that makes a v4 chip one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
 _LIBTPU_NAMES = {"v7x": "tpu7x"}
+# XLA starts threads for each CPU device, and more than a thousand are no machine's.
+_MOST_CPUS_OR_GPUS = 1024
 _GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 # Kernels cannot be timed, and their code is not needed.
 GPU_OPTIONS = {"xla_gpu_autotune_level": "0", "xla_backend_optimization_level": "0"}
@@ -80,6 +82,10 @@ def open_topology(name: str) -> Topology:
     raise ValueError(
       f"topology {name!r}; write local, or KIND:SIZES such as v3:8x8, v4:4x4x4, h100:1 or cpu:8, "
       f"where KIND is one of {', '.join([*TPUS, *GPUS, 'cpu'])}"
+    )
+  if kind not in TPUS and (count := math.prod(map(int, sizes.split("x")))) > _MOST_CPUS_OR_GPUS:
+    raise ValueError(
+      f"topology {name} has {count} devices; of {kind}, plan for at most {_MOST_CPUS_OR_GPUS}"
     )
   with contextlib.suppress(RuntimeError):  # JAX has started already
     # A plan does not use this machine's accelerators.

@@ -174,6 +174,12 @@ def test_programs_for_a_gpu_may_use_the_share_of_its_memory_that_jax_takes(
   assert opened.usable_bytes == int(accelerators.GPUS["h100"].memory_gb * 1e9 * share)
 
 
+@pytest.mark.parametrize("name", ["cpu:4294967297", "cpu:64x64", "h100:1025"])
+def test_more_devices_than_a_process_can_have_are_refused(name):
+  with pytest.raises(ValueError, match=rf"topology {name} has \d+ devices.* at most 1024"):
+    ahead_of_time.open_topology(name)
+
+
 @needs_libtpu
 @pytest.mark.parametrize("kind", ["v5e", "v6e"])
 def test_a_search_on_the_devices_is_compiled_for_a_slice_of_several_hosts(capsys, kind):

@@ -8,6 +8,7 @@ Nothing is computed until requested, so that `realm plan` can compile the very s
 of absent devices.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,13 @@ def new_state(
 Metrics = dict[str, jax.Array]
 # XLA would make one product of those of all lengths, write it in float32, and copy its factors.
 _GPU_OPTIONS = {"xla_gpu_dot_merger_threshold_mb": "0"}
+
+
+def compiler_options(platform: str) -> dict[str, str]:
+  """Returns XLA's options for a step on a platform; those of XLA_FLAGS take precedence."""
+  flags = os.environ.get("XLA_FLAGS", "")
+  options = _GPU_OPTIONS if platform == "gpu" else {}
+  return {name: value for name, value in options.items() if f"--{name}=" not in flags}
 
 
 def make_train_step(
@@ -153,7 +161,7 @@ class TrainProgram:
       partitioning.on_mesh(mesh, train_step),
       donate_argnums=0,
       out_shardings=(self._shardings, None),
-      compiler_options=_GPU_OPTIONS if mesh.devices.flat[0].platform == "gpu" else None,
+      compiler_options=compiler_options(mesh.devices.flat[0].platform),
     )
 
   def train_step(self, state: TrainState, batch):

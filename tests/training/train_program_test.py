@@ -147,3 +147,12 @@ def test_runs_that_differ_in_their_seed_share_the_compiled_step():
     _, metrics = program.train_step(state, make_batch())
     assert float(metrics[LOSS]) == losses(seed=seed % 2**32, num_steps=1)[0]
   assert len(compiled) == 1
+
+
+def test_compiler_options_of_the_user_take_precedence(monkeypatch):
+  name = "xla_gpu_dot_merger_threshold_mb"
+  monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=4")
+  assert train_program.compiler_options("gpu") == {name: "0"}
+  assert not train_program.compiler_options("cpu") and not train_program.compiler_options("tpu")
+  monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_autotune_level=4 --{name}=32")
+  assert not train_program.compiler_options("gpu")

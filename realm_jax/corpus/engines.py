@@ -1,6 +1,7 @@
 """What makes the parts of a corpus: processes of this machine, or an Apache Beam pipeline."""
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -8,7 +9,7 @@ from realm_jax.corpus import local_pipeline
 from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.local_pipeline import PartLog
 from realm_jax.corpus.parts import CorpusPart, PartMaker
-from realm_jax.foundations import choices, progress
+from realm_jax.foundations import choices, object_store, progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class EngineConfig(choices.Checked):
     given = [f"--{name}" for name in ("beam_options", "beam_parts") if getattr(self, name)]
     if given and self.engine != "beam":
       raise ValueError(f"{', '.join(given)} without Beam; give --engine=beam")
+    if self.engine == "beam":
+      _beam_pipeline()  # refused before anything is read
 
   def make_parts(
     self, files: Sequence[InputFile], *, make_part: PartMaker, log: PartLog
@@ -42,13 +45,24 @@ class EngineConfig(choices.Checked):
       return local_pipeline.make_parts(
         files, make_part=make_part, num_workers=self.num_workers, log=log
       )
-    try:
-      from realm_jax.corpus import beam_pipeline
-    except ImportError as error:
-      raise ValueError(
-        f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
-      ) from error
-    parts = beam_pipeline.make_parts(
+    # Workers may run in other directories.
+    files = [
+      file
+      if object_store.is_remote(file.path)
+      else dataclasses.replace(file, path=os.path.abspath(file.path))
+      for file in files
+    ]
+    parts = _beam_pipeline().make_parts(
       files, make_part=make_part, options=self.beam_options, directory=self.beam_parts
     )
     return progress.track(parts, what="passages", size=lambda part: len(part.rows))
+
+
+def _beam_pipeline():
+  try:
+    from realm_jax.corpus import beam_pipeline
+  except ImportError as error:
+    raise ValueError(
+      f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
+    ) from error
+  return beam_pipeline

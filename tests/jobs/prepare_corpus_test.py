@@ -1,18 +1,22 @@
 import json
 import os
 import pathlib
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax.corpus import parts, tagged_examples
+import realm_jax.corpus
+from realm_jax.corpus import input_files, parts, tagged_examples
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.engines import EngineConfig
+from realm_jax.corpus.local_pipeline import PartLog
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.vocabulary import VocabularyConfig
 from realm_jax.foundations import atomic_files
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.text import tokenization
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -110,6 +114,32 @@ def test_any_number_of_workers_writes_the_same_bytes(tmp_path, many):
   assert one == two
   assert one.counts["duplicate_passages"] > 100
   assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_beam_is_missed_before_anything_is_read(monkeypatch):
+  monkeypatch.setitem(sys.modules, "apache_beam", None)
+  monkeypatch.delitem(sys.modules, "realm_jax.corpus.beam_pipeline", raising=False)
+  monkeypatch.delattr(realm_jax.corpus, "beam_pipeline", raising=False)
+  with pytest.raises(ValueError, match="install realm_jax with the extra `beam`"):
+    EngineConfig(engine="beam")
+
+
+@pytest.mark.interop
+def test_workers_of_beam_read_a_relative_path_in_any_directory(tmp_path, inputs, monkeypatch):
+  pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
+  monkeypatch.chdir(pathlib.Path(inputs["input"]).parent)
+  files = input_files.find_files([os.path.basename(inputs["input"])])[0]
+  make_part = parts.PartMaker(
+    tokenizer=tokenization.load(inputs["vocabulary"]),
+    tag=lambda text, language: (),
+    chunking=ChunkingConfig(),
+    drop_list_pages=True,
+  )
+  made = EngineConfig(engine="beam").make_parts(
+    files, make_part=make_part, log=PartLog(str(tmp_path / "out"))
+  )
+  monkeypatch.chdir("/")
+  assert sum(len(part.rows) for part in made) > 0
 
 
 @pytest.mark.interop

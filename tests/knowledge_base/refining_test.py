@@ -115,6 +115,13 @@ def test_also_titles_signs_and_texts_without_spaces_are_told_apart(tmp_path, tex
   assert sorted("".join(sorted((hit.id, *hit.same))) for hit in found) == ["a", "bc"]
 
 
+def test_numbers_of_any_size_tell_what_is_newer(tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", language="en")
+  numbers = {"a": -(10**400), "b": 3, "c": 10**400}
+  base.add([{"id": id, "text": "moss", "number": number} for id, number in numbers.items()])
+  assert [hit.id for hit in base.search("moss", newer="number:1")] == ["c", "b", "a"]
+
+
 def test_newer_documents_come_first_the_more_the_shorter_the_half_life(base):
   plain = base.search("river", k=20, where={"date": {"exists": True}})
   slow = base.search("river", k=20, newer="date:1e9", where={"date": {"exists": True}})

@@ -18,6 +18,7 @@ from realm_jax.foundations import text_files
 Where = Mapping[str, Any]
 _MISSING = _UNKNOWN = -1
 _CONDITIONS_KEPT = 4  # of a field
+_LARGEST = 1e300  # number to tell what is newer; integers may be larger than floats
 _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
   "gt": operator.gt,
   "gte": operator.ge,
@@ -295,7 +296,7 @@ def magnitude(value: Any) -> float | None:
   if of.kind == "time":
     moment, fraction = of.value
     return min(moment.timestamp() + float(f"0.{fraction or 0}"), time.time()) / 86_400
-  return float(of.value) if of.kind == "number" else None
+  return float(max(-_LARGEST, min(of.value, _LARGEST))) if of.kind == "number" else None
 
 
 def _values(value: Any) -> list[Any]:

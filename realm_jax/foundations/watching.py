@@ -55,7 +55,7 @@ def changes(paths: Sequence[str], *, outside: str) -> Iterator[bool]:
       pass
     except (OSError, RuntimeError) as error:
       if refusal != (refusal := str(error)):
-        logging.warning("the system tells no changes, which are looked for instead: %s", error)
+        logging.warning("the system does not report changes, so they are looked for: %s", error)
       is_refused = True
     begun = time.monotonic()
     yield True

@@ -188,8 +188,10 @@ class _Counting:
       return sum(self._written(computation, computation[name]) for name in own.operands)
     if own.opcode in _IN_PLACE:
       return _size(computation[own.operands[_IN_PLACE[own.opcode]]].type)
-    # The second result of a library's call is memory that it works in.
     results = _arrays(own.type)
+    if own.opcode == "copy-start":
+      results = results[:1]  # the others are its source and its state
+    # The second result of a library's call is memory that it works in.
     if own.opcode == "custom-call" and len(results) > 1 and results[-1][0] in ("s8", "u8"):
       results = results[:-1]
     return sum(math.prod(dims) * _bits(dtype) / 8 for dtype, dims in results)

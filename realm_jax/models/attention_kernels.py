@@ -17,11 +17,14 @@ from realm_jax.models import fused_attention
 _logger = logging.getLogger(__name__)
 
 Kernel = Literal["plain", "cudnn", "pallas"]
+Setting = Literal["auto", "plain", "fused"]
 _LARGEST_HEAD = 128  # cuDNN's of every GPU
 _LEAST_CAPABILITY = 8  # Ampere's
 
 
-def choose(setting: str, *, length: int, head_size: int, dtype: str, dropout_rate: float) -> Kernel:
+def choose(
+  setting: Setting, *, length: int, head_size: int, dtype: str, dropout_rate: float
+) -> Kernel:
   """Returns the first kernel that can compute attention on the mesh of `partitioning.on_mesh`.
 
   Args:
@@ -49,6 +52,22 @@ def choose(setting: str, *, length: int, head_size: int, dtype: str, dropout_rat
     raise ValueError(f"attention='fused': {reason}; or use 'auto' or 'plain'")
   if platform == "gpu":
     _warn(kernels["cudnn"])
+  return "plain"
+
+
+def with_gaps(setting: Setting) -> Setting:
+  """Returns the setting for sequences with wordpieces to be ignored before their end.
+
+  Raises:
+    ValueError: If it insists on cuDNN's kernel, which takes lengths instead of a mask.
+  """
+  if partitioning.platform() != "gpu":
+    return setting
+  reason = "cuDNN's kernel takes lengths, so it cannot leave out the wordpieces of ignored_ids"
+  if setting == "fused":
+    raise ValueError(f"attention='fused': {reason}; use 'auto' or 'plain'")
+  if setting == "auto":
+    _warn(reason)
   return "plain"
 
 

@@ -79,7 +79,7 @@ class BertConfig(choices.Checked):
   layer_norm_epsilon: Annotated[choices.PositiveOrZero, choices.IMPORTED] = 1e-12
   activation: Annotated[Literal["gelu_erf", "gelu_tanh"], choices.IMPORTED] = "gelu_tanh"
   dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-  attention: Literal["auto", "plain", "fused"] = "auto"
+  attention: attention_kernels.Setting = "auto"
   remat: bool = False
   initializer_range: choices.PositiveOrZero = 0.02
   copies: bool = False

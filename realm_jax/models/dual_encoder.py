@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 from realm_jax.foundations import choices
-from realm_jax.models import bert, dropout
+from realm_jax.models import attention_kernels, bert, dropout
 from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import Encoder, EncoderConfig
 from realm_jax.text.wordpieces import WordPieces
@@ -108,8 +108,11 @@ class Tower(TypedModule):
   config: DualEncoderConfig
 
   def setup(self):
-    config = self.config
-    self.bert = bert.BertEncoder(config.bert)
+    config, of_bert = self.config, self.config.bert
+    if config.ignored_ids:
+      attention = attention_kernels.with_gaps(of_bert.attention)
+      of_bert = dataclasses.replace(of_bert, attention=attention)
+    self.bert = bert.BertEncoder(of_bert)
     if config.pooling == "pooler":
       self.pooler = bert.BertPooler(config.bert)
     if config.output == "projection":

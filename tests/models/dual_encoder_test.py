@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.devices import datatypes
-from realm_jax.models import bert, dual_encoder
+from realm_jax.devices import datatypes, partitioning
+from realm_jax.models import attention_kernels, bert, dual_encoder
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(max_length=10)
@@ -94,6 +94,27 @@ def test_ignored_wordpieces_are_embedded_like_padding(pairs, atol):
   np.testing.assert_allclose(found, expected, atol=atol)
   seen = apply(module, variables, query, method="encode_query")
   assert (np.abs(found - seen).max(axis=1) > 10 * atol).all()
+
+
+def test_wordpieces_are_ignored_on_gpus_too(pairs, monkeypatch):
+  """CuDNN's attention knows lengths, but nothing of what is ignored between words."""
+  by_lengths = functools.partial(attention_kernels.by_lengths, implementation="xla")
+  monkeypatch.setattr(attention_kernels, "by_lengths", by_lengths)
+  monkeypatch.setattr(partitioning, "platform", lambda: "gpu")
+  auto = tiny_bert(max_length=10, num_heads=1, initializer_range=1.0, dtype="bfloat16")
+  plain = dataclasses.replace(auto, attention="plain")
+  query, _ = pairs
+  query = dataclasses.replace(query, ids=query.ids.copy())
+  query.ids[:, 1] = 7
+  found = []
+  for of_tower in (auto, plain):
+    config = dataclasses.replace(SHARED, bert=of_tower, pooling="mean", ignored_ids=(7,))
+    module, variables = init(config, pairs)
+    found.append(apply(module, variables, query, method="encode_query"))
+  np.testing.assert_array_equal(*found)
+  fused = dataclasses.replace(config, bert=dataclasses.replace(auto, attention="fused"))
+  with pytest.raises(ValueError, match="ignored_ids; use 'auto' or 'plain'"):
+    apply(dual_encoder.DualEncoder(fused), variables, query, method="encode_query")
 
 
 @pytest.mark.parametrize("side", ["query", "passage"])

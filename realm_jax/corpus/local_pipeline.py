@@ -1,4 +1,4 @@
-"""Corpus building in processes of this machine, which goes on where it was interrupted."""
+"""Corpus building in processes of this machine, which resumes where it was interrupted."""
 
 import collections
 import concurrent.futures

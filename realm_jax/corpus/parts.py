@@ -157,7 +157,7 @@ class CorpusWriter:
         self._examples.write(example)
 
   def finish(self, source: str) -> StoreMetadata:
-    """Writes what makes the directory a corpus; warns if the vocabulary knows too little of it.
+    """Completes the corpus; warns if the vocabulary lacks too many of its words.
 
     Raises:
       ValueError: If there are no passages, or the vocabulary is one of other languages.

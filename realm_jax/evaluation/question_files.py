@@ -1,4 +1,4 @@
-"""Opens files of questions, each as what evaluates questions of its kind."""
+"""Opens files of questions, each as the evaluator of its kind."""
 
 import dataclasses
 from collections.abc import Sequence

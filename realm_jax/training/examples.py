@@ -278,10 +278,13 @@ class ReadingOrder(choices.Checked):
   def write(
     self, writer: prepared_examples.Writer, examples: Examples, *, keep: Keep | None = None
   ) -> None:
-    """Writes each stream, of each part what is kept.
+    """Writes the examples of each stream.
+
+    Args:
+      keep: Returns the examples of a part to write; None writes all.
 
     Raises:
-      ValueError: If a stream has no examples; the message has the number of streams that have.
+      ValueError: If a stream has no examples; the message says for how many there are enough.
     """
     try:
       for number, parts in enumerate(self.streams(examples), 1):

@@ -108,7 +108,7 @@ class Pretraining(TrainingConfig):
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
   def warn_of_what_cannot_learn(self, starts: Iterable[Start]) -> None:
-    """Logs what a new run of these starts can hardly learn from."""
+    """Warns of starts and settings from which a new run can hardly learn."""
     if not self.dual_encoder_learns:
       return
     started = {here.partition("/")[0] for start in starts for here, _ in start.parts}

@@ -210,10 +210,12 @@ class TrainingRun:
     return query_encoder(encoder, self.put_on_devices, sharding=self.batch_sharding)
 
   def own_generation(self, index: str, *, encoder: EncoderConfig, wanted: int | None) -> int:
-    """Returns the generation that a dual encoder which stands still must have built.
+    """Returns the wanted generation, that of the resumed checkpoint, or the newest.
 
-    Its scores are never computed anew. It is the wanted one, that of the resumed checkpoint, or the
-    newest.
+    A frozen dual encoder must have built it, because its scores are never recomputed.
+
+    Raises:
+      ValueError: If it has not.
     """
     if wanted is None and self.resumed is not None:
       wanted = self.resumed.metadata["generation"]

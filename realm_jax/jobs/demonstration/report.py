@@ -1,4 +1,4 @@
-"""What a demonstration leaves to look at: its figures, and the curves of its pre-training."""
+"""The report of a demonstration: its figures, and the curves of its pre-training."""
 
 import contextlib
 import io

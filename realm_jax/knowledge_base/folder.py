@@ -27,6 +27,7 @@ from realm_jax.knowledge_base.encoders.text_encoders import TextEncoder
 from realm_jax.knowledge_base.learning import memory_file, search, use_memory
 from realm_jax.knowledge_base.learning.adapter import Adapter
 from realm_jax.knowledge_base.learning.answerability import Answerability
+from realm_jax.knowledge_base.learning.use_memory import Memory
 from realm_jax.knowledge_base.store import commits, file_states
 from realm_jax.knowledge_base.store.edit import STAGED, Edit, Embedder, due
 from realm_jax.knowledge_base.store.segment import Segment
@@ -148,6 +149,16 @@ class Folder:
         ours=commits.PUBLISHED,
         keep_before=before >= commit.purged,
       )
+
+  def remembered(self, snapshot: Snapshot) -> Memory | None:
+    """Returns the past questions that a search uses; None for users who may not read them."""
+    if not snapshot.commit.settings.memory:
+      return Memory()
+    try:
+      return self.memory.newest()
+    except PermissionError as error:
+      logging.log_first_n(logging.WARNING, "searching without past questions: %s", 1, error)
+      return None
 
   def answerability(self, snapshot: Snapshot) -> Answerability | None:
     """Returns what knows whether an answer was found; None if nothing was learned."""

@@ -156,10 +156,10 @@ class KnowledgeBase:
         needs was not learned.
     """
     snapshot = self._folder.newest()
-    memory = self._folder.memory.newest() if snapshot.commit.settings.memory else Memory()
-    return find(snapshot, query, memory=memory, model=self._folder.answerability(snapshot)).of(
-      self.document
-    )
+    memory, model = self._folder.remembered(snapshot), self._folder.answerability(snapshot)
+    if memory is None:
+      memory, model = Memory(), None  # which needs them
+    return find(snapshot, query, memory=memory, model=model).of(self.document)
 
   def warm(self) -> None:
     """Loads what searches need, so that none of them waits for it."""

@@ -391,8 +391,10 @@ def test_an_open_knowledge_base_sees_what_another_process_says(words):
   assert scores(other, ASKED) == before
 
 
-def test_a_knowledge_base_opens_for_who_may_not_read_what_was_asked(words, monkeypatch):
-  words.feedback("oaks", useful="oak")
+def test_a_knowledge_base_is_searched_by_who_may_not_read_what_was_asked(words, monkeypatch):
+  before = [*words.search("moss")]
+  words.feedback("moss", useful="oak")
+  assert [*words.search("moss")] != before
   opens = plain_files.open_plain
 
   def refused(path, *args):
@@ -402,7 +404,7 @@ def test_a_knowledge_base_opens_for_who_may_not_read_what_was_asked(words, monke
 
   monkeypatch.setattr(plain_files, "open_plain", refused)
   opened = KnowledgeBase(words.path)
-  assert opened.document("oak") == words.document("oak")
+  assert [*opened.search("moss")] == before
   with pytest.raises(PermissionError, match=use_memory.FILE):
     opened.past_questions()
 

@@ -272,7 +272,10 @@ def _newest_of(directory: str, names: list[str]) -> Commit:
     except json_fields.WRONG as error:
       logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
       continue
-    raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
+    raise ValueError(
+      f"{directory} has format {format} of another version, not {_FORMAT}; make one of its texts "
+      "anew in another folder, or open it with that version"
+    )
   raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
 
 

@@ -29,7 +29,8 @@ def encode(texts):
 def records(number=40):
   draw = np.random.default_rng(0)
   texts = [" ".join(draw.choice(WORDS, 9)) + "." for _ in range(number)]
-  return [{"id": f"d{n:02}", "text": text, "date": f"20{n:02}"} for n, text in enumerate(texts)]
+  dated = [(text, f"20{n:02}-01-01") for n, text in enumerate(texts)]
+  return [{"id": f"d{n:02}", "text": text, "date": day} for n, (text, day) in enumerate(dated)]
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,7 @@ def num_lengths(objective, batch, parts):
       yield from (len(value) for name, value in vars(way).items() if "buckets" in name)
 
 
+@pytest.mark.timeout(600)  # each compiles two steps in all their lengths
 @pytest.mark.parametrize(
   ("job", "parts", "buckets"),
   [

@@ -292,9 +292,11 @@ def local(input: str) -> str:
     raise ValueError(f"{input:.200} is not downloaded; save it to a file, and give that")
   is_url = scheme == "file" and "://" in input
   if is_url:
-    import urllib.request  # late, because it also speaks HTTP
+    # Late, because urllib.request also speaks HTTP.
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
 
-    return urllib.request.url2pathname(urllib.parse.urlsplit(input).path)
+    return url2pathname(urlsplit(input).path)
   return hub.fetch_files(input)
 
 

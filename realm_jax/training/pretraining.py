@@ -95,9 +95,9 @@ class Pretraining(TrainingConfig):
     return dataclasses.replace(self, model=model)
 
   def check(self) -> None:
-    """Checks that there are no pairs to learn from, and that an index can be recent enough.
+    """Raises ValueError if the objective needs pairs, or no index can be recent enough.
 
-    See `RefreshConfig`.
+    The latter is explained in `RefreshConfig`.
     """
     if any(isinstance(term, Contrastive) for _, term in self.objective.weighted_terms()):
       raise ValueError(

@@ -23,6 +23,8 @@ SECONDS = 40  # at most, until a change is seen
 @contextlib.contextmanager
 def following(folder, *, ended_by):
   """Yields what waits for a line of a process that follows `docs`."""
+  # Ignored where tests run in the background, and then by the process, too.
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
   process = subprocess.Popen(
     [sys.executable, "-m", "realm_jax.main", "kb", "sync", "kb", "docs", "--watch"],
     cwd=folder,
@@ -31,6 +33,7 @@ def following(folder, *, ended_by):
     stderr=subprocess.STDOUT,
     text=True,
   )
+  signal.signal(signal.SIGINT, before)
   lines = queue.Queue()
   threading.Thread(target=lambda: [*map(lines.put, process.stdout)], daemon=True).start()
 

@@ -1,6 +1,7 @@
 """The loop's order of calls, its ends, and what it writes; hosts that hold up the others."""
 
 import errno
+import functools
 import io
 import json
 import os
@@ -150,9 +151,11 @@ def test_what_is_ignored_stops_nothing_and_only_who_insists_ends_a_run_at_once()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_a_stop_signal_ends_after_the_current_step(tmp_path, number, monkeypatch):
+def test_a_stop_signal_ends_after_the_current_step(tmp_path, number, monkeypatch, request):
   if number == signal.SIGHUP:
     monkeypatch.setattr(sys, "stderr", GoneTerminal())
+    request.addfinalizer(functools.partial(signal.signal, number, signal.getsignal(number)))
+    signal.signal(number, signal.SIG_DFL)  # which `nohup` has tests ignore
   before = signal.getsignal(number)
   hooked = []
 

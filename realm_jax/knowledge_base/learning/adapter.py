@@ -57,8 +57,8 @@ def compared(snapshot: Snapshot, question_E: np.ndarray) -> np.ndarray:
   compared_E = question_E if snapshot.adapt is None else snapshot.adapt(question_E)
   if not np.isfinite(compared_E @ compared_E):
     raise ValueError(
-      "the question's embedding has NaN, infinity or numbers that are too large; what embeds it "
-      "or was trained to is damaged: restore the folder from a backup"
+      "the question's embedding has NaN, infinity or numbers that are too large; the encoder or "
+      "its adapter is damaged: restore the folder from a backup"
     )
   return compared_E
 

@@ -33,10 +33,10 @@ class MemoryFile:
   """The past questions in a folder; safe to use from several threads.
 
   A line of JSON has a question, which counts until one with the same question follows, or a trial
-  of one, or says where lines begin that were removed, over which spaces are written, if the writer
-  was killed by who reads it next. Lines are appended and flushed to disk; one that a killed process
-  left unfinished is passed over, and removed before the next. Only who holds the lock of the folder
-  may add lines.
+  of one, or says where lines begin that were removed. Spaces are written over these; if the writer
+  was killed before, whoever reads the file next does it. Lines are appended and flushed to disk;
+  one that a killed process left unfinished is passed over, and removed before the next. Only who
+  holds the lock of the folder may add lines.
   """
 
   def __init__(self, directory: str):

@@ -244,13 +244,14 @@ class Edit:
     gone = [id for id in self.deleted if id in ids]
     places = filter(None, self.before.find(gone))
     texts = dict(zip(gone, (self.before.document(place).text for place in places), strict=True))
+    wanted = {*texts.values()} - {""}
     added, found = {entry.name for entry in self._added}, dict[str, str]()
     for number, entry in enumerate(after.commit.segments):
-      for row in range(entry.num_documents) if any(texts.values()) and entry.name in added else ():
+      for row in range(entry.num_documents) if wanted and entry.name in added else ():
         document = after.document(Place(number, row))
-        if document.text in texts.values() and self.before.find([document.id]) == [None]:
+        if document.text in wanted and self.before.find([document.id]) == [None]:
           found.setdefault(document.text, document.id)
-    return {id: found[text] for id, text in texts.items() if text and text in found}
+    return {id: found[text] for id, text in texts.items() if text in found}
 
   def write_states(self, after: Snapshot) -> None:
     """Writes the states of the files that were read, after the commit."""
@@ -373,11 +374,10 @@ class Edit:
 
 
 def due(snapshot: Snapshot) -> list[list[int]]:
-  """Returns the groups of segments to merge: several of about one size, or one with much
-  deleted.
+  """Returns the groups of segments to merge.
 
-  The groups keep the number of segments at the logarithm of that of passages, and a passage is
-  copied at most that often.
+  A group has several of about one size, or one of which much is deleted. The groups keep the number
+  of segments at the logarithm of that of passages, and a passage is copied at most that often.
   """
   of_size: dict[int, list[int]] = collections.defaultdict(list)
   groups = []

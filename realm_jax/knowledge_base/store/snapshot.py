@@ -49,7 +49,8 @@ class Snapshot:
   """The segments of a commit, opened; safe to use from several threads.
 
   Attributes:
-    embed: Returns the embedding `[E]` of a question, for who ranks; None searches by words alone.
+    embed: Returns the embedding `[E]` of a question, for `search.ranked`; None searches by words
+      alone.
     adapt: Maps it before passages are ranked; past questions are compared without.
   """
 
@@ -265,11 +266,10 @@ class Snapshot:
     also: Collection[int] = (),
     **ranking: Any,
   ) -> Ranked:
-    """Returns the best passages, at least k other than some rows, those that score as the last, and
-    these rows.
+    """Returns the k best passages, those that tie with the last of them, and some rows besides.
 
     Args:
-      also: The rows, of live passages.
+      also: The rows besides, of live passages; they do not count towards k.
       ranking: See `_best`.
     """
     others = np.array(sorted(also), np.intp)

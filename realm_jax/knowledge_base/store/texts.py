@@ -44,7 +44,7 @@ class TextReader:
     first = [*itertools.islice(given, 1)]
     if skip and not first:
       raise ValueError(
-        "nothing is given to sync with, and nothing was deleted; delete what is gone"
+        "nothing is given to sync with, so nothing was deleted; use `delete` for that"
       )
     self._records: Iterator[Any] = itertools.chain(first, given)
     self._files: list[input_files.InputFile] = []

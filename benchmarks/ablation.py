@@ -22,10 +22,10 @@ from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.train_retriever import train_retriever
-from realm_jax.training.finetuning import Finetuning
-from realm_jax.training.plain_training import ContrastiveTraining
-from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.training_run import CHECKPOINTS
+from realm_jax.training.recipes.finetuning import Finetuning
+from realm_jax.training.recipes.plain_training import ContrastiveTraining
+from realm_jax.training.recipes.pretraining import Pretraining
+from realm_jax.training.run.training_run import CHECKPOINTS
 
 Part = Literal["pretrained", "start"]
 

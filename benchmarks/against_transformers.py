@@ -90,8 +90,8 @@ def ours(work: str, dtype: str, layers: int, width: int, heads: int):
   from realm_jax.models.encoder import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
-  from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-  from realm_jax.training.train_program import TrainProgram
+  from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
+  from realm_jax.training.run.train_program import TrainProgram
 
   def tokens(ids: np.ndarray) -> datatypes.Tokens:
     return datatypes.Tokens(ids=ids, mask=ids != 0, segments=np.zeros_like(ids))

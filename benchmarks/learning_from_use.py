@@ -38,7 +38,7 @@ from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question, read_judgements, read_queries, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
-from realm_jax.index.bm25 import kth_best
+from realm_jax.index.words.bm25 import kth_best
 from realm_jax.knowledge_base.encoders.models import Encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import evaluation, feedback, search, trials

@@ -44,8 +44,9 @@ from realm_jax.index import generations
 from realm_jax.jobs.preparation import prepare_corpus, prepare_examples
 from realm_jax.launching.supervisor import sigterm_interrupts
 from realm_jax.retrieval import index_refresher
-from realm_jax.training import examples, training_run
-from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
+from realm_jax.training.recipes import examples
+from realm_jax.training.run import training_run
+from realm_jax.training.run.metric_writers import METRICS_FILE, SWAPS_FILE
 
 if TYPE_CHECKING:
   from tests.emulated_gcs import EmulatedGcs
@@ -59,7 +60,7 @@ _SETTINGS = f"""
 from __gin__ import dynamic_registration
 include "{_TINY_MODEL}"
 from realm_jax.retrieval import index_refresher
-from realm_jax.training import training_config
+from realm_jax.training.run import training_config
 index_refresher.RefreshConfig.poll_seconds = 0.05
 index_refresher.RefreshConfig.max_staleness_steps = {MAX_STALENESS}
 index_refresher.RefreshConfig.when_late = "wait"

@@ -5,8 +5,8 @@ jobs that answer need only the import, `--gin_file=FILE`, to open what was train
 
     from __gin__ import dynamic_registration
     from examples import own_encoder
-    from realm_jax.training import plain_training
-    from realm_jax.training import pretraining
+    from realm_jax.training.recipes import plain_training
+    from realm_jax.training.recipes import pretraining
     plain_training.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
     pretraining.ModelConfig.dual_encoder = @own_encoder.BagConfig()
 """

@@ -4,7 +4,7 @@ From Python, `Pretraining(objective=spread_out(weight=0.1))`; in a gin file,
 
   from __gin__ import dynamic_registration
   from examples import own_objective
-  from realm_jax.training import pretraining
+  from realm_jax.training.recipes import pretraining
   pretraining.Pretraining.objective = @own_objective.spread_out()
 """
 

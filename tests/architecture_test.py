@@ -36,7 +36,7 @@ HOMES = {
   "Stemmer": ("text/stems.py",),
   "clu": ("t5x_adapter/",),
   "etils": ("foundations/object_store.py",),
-  "faiss": ("index/faiss_searcher.py",),
+  "faiss": ("index/vectors/faiss_searcher.py",),
   "fastapi": ("web/",),
   "fcntl": ("foundations/system.py",),
   "fsspec": ("foundations/object_store.py",),
@@ -55,13 +55,13 @@ HOMES = {
   "pypdfium2": ("corpus/formats/pdf_text.py",),
   "resource": ("foundations/bounded_process.py",),
   "safetensors": ("checkpoints/formats/huggingface_files.py",),
-  "scann": ("index/scann_searcher.py",),
+  "scann": ("index/vectors/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
   "sentence_transformers": ("knowledge_base/encoders/text_encoders.py",),
   "socket": ("web/listening.py",),
   "starlette": ("web/",),
   "t5x": ("t5x_adapter/",),
-  "tensorboard": ("training/metric_writers.py",),
+  "tensorboard": ("training/run/metric_writers.py",),
   "tensorflow": (
     "checkpoints/formats/",
     "corpus/tagged_examples.py",
@@ -85,7 +85,7 @@ MAX_PARAMETERS, MAX_FUNCTION_LINES = 12, 120
 
 
 def source_files():
-  """Yields every file with its path in the package, such as `index/searcher.py`."""
+  """Yields every file with its path in the package, such as `index/vectors/searcher.py`."""
   for path in sorted(PACKAGE.rglob("*.py")):
     yield path.relative_to(PACKAGE).as_posix(), path
 
@@ -148,19 +148,25 @@ def test_no_file_imports_itself_through_others():
   assert not {name: behind & arrows.keys() for name, behind in arrows.items() if name in above}
 
 
-FLOORS = ("store", "encoders", "learning")  # of a knowledge base, the lowest first
+# From the ground, such as `index/words` and `index/fusion`.
+FLOORS = [name(floor) for floor, _ in table("room with floors, from the ground | contents")]
 
 
-def test_no_floor_of_a_knowledge_base_imports_a_higher_one():
-  def floor(name):
-    room = name.removeprefix("realm_jax.knowledge_base.").partition(".")[0]
-    return FLOORS.index(room) if room in FLOORS else len(FLOORS)
+def test_no_floor_imports_a_higher_one():
+  built = {file.rpartition("/")[0] for file, _ in source_files()}
+  built |= {name(file) for file, _ in source_files()}
+  assert not {*FLOORS} - built
 
-  inside = "realm_jax.knowledge_base."
-  for name, behind in imported_files().items():
-    for target in behind:
-      if name.startswith(inside) and target.startswith(inside):
-        assert floor(target) <= floor(name), f"{name} imports {target}"
+  def floor(file):
+    folder = "/".join(file.split(".")[1:3])
+    return FLOORS.index(folder) if folder in FLOORS else len(FLOORS)
+
+  arrows = imported_files()
+  for room in {floor.split("/")[0] for floor in FLOORS}:
+    inside = {file for file in arrows if file.startswith(f"realm_jax.{room}.")}
+    for file in inside:
+      for target in arrows[file] & inside:
+        assert floor(target) <= floor(file), f"{file} imports {target}"
 
 
 def test_the_frame_of_the_web_imports_no_page_and_no_page_another():
@@ -194,8 +200,8 @@ def test_imports_follow_the_arrows():
   [
     ("models/bert.py", "from realm_jax.devices import x\nfrom realm_jax.models import y", 0),
     ("models/bert.py", "def f():\n  import realm_jax.training.hooks", 1),
-    ("index/searcher.py", "import scann", 1),
-    ("index/scann_searcher.py", "from scann.ops import pybind", 0),
+    ("index/vectors/searcher.py", "import scann", 1),
+    ("index/vectors/scann_searcher.py", "from scann.ops import pybind", 0),
     ("demo/world.py", "from realm_jax.devices import datatypes", 1),
     ("jobs/training/pretrain.py", "from realm_jax.jobs.answering import evaluate", 1),
     ("jobs/demonstration/demo.py", "import gin\nfrom realm_jax import main", 2),
@@ -252,7 +258,7 @@ NO_CONTAINERS = {
   "data/input_pipeline.py": "the position of tf.data, a checkpoint of TensorFlow",
   "devices/processes.py": "messages between processes, in memory",
   "evaluation/answer_matching.py": "temporary files",
-  "index/scann_searcher.py": "ScaNN's own files, in a temporary directory",
+  "index/vectors/scann_searcher.py": "ScaNN's own files, in a temporary directory",
   "jobs/preparation/export_checkpoint.py": "for other programs",
   "checkpoints/importing.py": "of other programs",
 }

@@ -16,7 +16,8 @@ from realm_jax.command_line import configuration, flags
 from realm_jax.corpus import passage_store
 from realm_jax.data import prepared_examples
 from realm_jax.devices import processes
-from realm_jax.index import generations, postings
+from realm_jax.index import generations
+from realm_jax.index.words import postings
 from realm_jax.jobs.answering import serve
 from realm_jax.jobs.knowledge_base import servers
 from realm_jax.knowledge_base.store import commits

@@ -13,7 +13,7 @@ import pytest
 from examples import own_loop, own_objective, own_searcher
 from realm_jax import main
 from realm_jax.command_line import configuration
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from tests.training.pretraining_test import make_pretraining
 
 TINY = {

@@ -13,7 +13,7 @@ from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_pas
 from realm_jax.corpus.passage_store import Passages, titled_text
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, Array, SearchResults, Tokens
 from realm_jax.index.fused_searcher import Hybrid
-from realm_jax.index.searcher import Embeddings, Searcher, merge
+from realm_jax.index.vectors.searcher import Embeddings, Searcher, merge
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.text.wordpieces import MASK, Tokenizer

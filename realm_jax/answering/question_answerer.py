@@ -21,7 +21,7 @@ from realm_jax.corpus.edits import Edits
 from realm_jax.data.question_batches import question_batches
 from realm_jax.devices.datatypes import Array, Questions, SearchResults, Tokens
 from realm_jax.index.fused_searcher import Hybrid
-from realm_jax.index.searcher import Searcher
+from realm_jax.index.vectors.searcher import Searcher
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.text.wordpieces import MASK, Tokenizer
 

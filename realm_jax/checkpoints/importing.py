@@ -32,7 +32,7 @@ from realm_jax.corpus.passage_store import (
 from realm_jax.devices import directory_lock
 from realm_jax.foundations import atomic_files, hub, json_fields, object_store, progress
 from realm_jax.index import generations, publication
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.open_qa import SpanReader

@@ -19,7 +19,7 @@ from realm_jax.foundations import progress
 from realm_jax.index import generations, publication
 from realm_jax.index.builder_config import SAMPLE_QUERIES, BuilderConfig
 from realm_jax.index.publication import UnfinishedEmbeddings, sample_queries
-from realm_jax.index.searcher import own_part
+from realm_jax.index.vectors.searcher import own_part
 from realm_jax.models.encoder import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 

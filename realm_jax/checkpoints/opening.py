@@ -14,10 +14,10 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
 from realm_jax.index import assembly, generations
-from realm_jax.index.bm25 import open_bm25
 from realm_jax.index.fused_searcher import MOST_SCORED, Hybrid
 from realm_jax.index.fusion import DENSE_WEIGHT
-from realm_jax.index.searcher import SearcherFactory
+from realm_jax.index.vectors.searcher import SearcherFactory
+from realm_jax.index.words.bm25 import open_bm25
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 
 # A training loads larger indexes in a subprocess: ScaNN holds the interpreter lock for 50 ms.

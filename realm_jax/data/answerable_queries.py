@@ -9,7 +9,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.batches import Features
 from realm_jax.devices.datatypes import MaskedQueries
-from realm_jax.index.bm25 import open_bm25
+from realm_jax.index.words.bm25 import open_bm25
 from realm_jax.retrieval import trivial_passages
 
 _SEARCHED = 20  # passages found for a sentence; few of those further down have the span

@@ -11,8 +11,8 @@ from realm_jax.checkpoints.opening import Opened, Sources, open_corpus, open_sou
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.foundations import choices
-from realm_jax.index.bm25 import open_bm25
 from realm_jax.index.generations import Manifest
+from realm_jax.index.words.bm25 import open_bm25
 
 RECALL_AT = (1, 5, 20, 50, 100)
 _NAME = re.compile(r"[\w.-]+")

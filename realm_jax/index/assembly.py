@@ -10,13 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from realm_jax.index import (
-  device_searcher,
-  exact_searcher,
-  generations,
-  search_process,
-  searcher,
-)
+from realm_jax.index import generations
+from realm_jax.index.vectors import device_searcher, exact_searcher, search_process, searcher
 
 
 def build_shards(

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from realm_jax.foundations import choices
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 
 POLL_SECONDS = 2.0  # between looks for a newer checkpoint
 SAMPLE_QUERIES = 512  # for measuring recall

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
-from realm_jax.index import searcher
-from realm_jax.index.bm25 import Bm25Retriever, best_places
 from realm_jax.index.fusion import DENSE_WEIGHT, Spread, fuse, fuse_scores
-from realm_jax.index.searcher import Embeddings, Searcher
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.searcher import Embeddings, Searcher
+from realm_jax.index.words.bm25 import Bm25Retriever, best_places
 
 MOST_SCORED = 200_000
 _SAMPLE = 10_000

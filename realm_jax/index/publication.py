@@ -21,8 +21,9 @@ from realm_jax.devices.datatypes import Tokens
 from realm_jax.foundations import array_folder, json_fields, object_store
 from realm_jax.foundations.array_folder import FOLDER_FILE, FolderKind
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.index import assembly, exact_searcher, generations
-from realm_jax.index.searcher import (
+from realm_jax.index import assembly, generations
+from realm_jax.index.vectors import exact_searcher
+from realm_jax.index.vectors.searcher import (
   CorpusSearcherConfig,
   IndexPart,
   Searcher,

@@ -21,7 +21,7 @@ from absl import logging
 from realm_jax.devices import processes
 from realm_jax.foundations import choices, progress
 from realm_jax.index import generations
-from realm_jax.index.searcher import Embeddings, Searcher, SearcherFactory
+from realm_jax.index.vectors.searcher import Embeddings, Searcher, SearcherFactory
 
 WhenLate = Literal["continue", "wait", "stop"]
 OtherRuns = Literal["refuse", "accept"]

@@ -10,8 +10,8 @@ import numpy as np
 
 from realm_jax.devices import processes
 from realm_jax.devices.datatypes import Array, SearchResults, Tokens
-from realm_jax.index import searcher
-from realm_jax.index.searcher import Searcher
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices.datatypes import SearchResults, Tokens
 from realm_jax.foundations import choices
-from realm_jax.index.bm25 import open_bm25
+from realm_jax.index.words.bm25 import open_bm25
 from realm_jax.text import wordpieces
 
 # Finds the best k passages for unmasked sentences `[B, L]` of this process.

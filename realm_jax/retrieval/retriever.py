@@ -22,7 +22,7 @@ from realm_jax.devices.datatypes import (
   named_arrays,
 )
 from realm_jax.foundations import choices
-from realm_jax.index.searcher import Searcher
+from realm_jax.index.vectors.searcher import Searcher
 from realm_jax.retrieval import trivial_passages
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather

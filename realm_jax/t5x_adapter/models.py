@@ -34,10 +34,10 @@ from realm_jax.objectives.marginal_likelihood import (
 from realm_jax.objectives.objective import LOSS
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.t5x_adapter import features
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.pretraining import PARTS, ModelConfig, Pretraining
-from realm_jax.training.starts import Starts, read
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.pretraining import PARTS, ModelConfig, Pretraining
+from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.run.starts import Starts, read
 
 # Our names equal t5x's except this one; t5x's standard rules do not shard axes they do not name.
 _T5X_NAMES = {"position": "abspos_buckets"}

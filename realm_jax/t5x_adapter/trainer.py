@@ -22,10 +22,10 @@ from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel, step_metrics
-from realm_jax.training.batch_sources import RetrievedBatches
-from realm_jax.training.metric_writers import SwapLog
-from realm_jax.training.starts import begun
-from realm_jax.training.training_run import CHECKPOINTS
+from realm_jax.training.run.batch_sources import RetrievedBatches
+from realm_jax.training.run.metric_writers import SwapLog
+from realm_jax.training.run.starts import begun
+from realm_jax.training.run.training_run import CHECKPOINTS
 
 
 class RetrievingTrainer(t5x_trainer.Trainer):

@@ -7,10 +7,10 @@ from realm_jax.answering import mask_decoding
 from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.data.question_batches import masked_text_query
-from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Hybrid
-from realm_jax.index.postings import Postings
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
+from realm_jax.index.words.bm25 import Bm25Retriever
+from realm_jax.index.words.postings import Postings
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer

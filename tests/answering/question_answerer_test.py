@@ -7,10 +7,10 @@ from realm_jax.answering.answerer import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer
 from realm_jax.answering.span_reader import QuestionModel
 from realm_jax.corpus.edits import Edits
-from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Hybrid
-from realm_jax.index.postings import Postings
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
+from realm_jax.index.words.bm25 import Bm25Retriever
+from realm_jax.index.words.postings import Postings
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer

@@ -11,7 +11,7 @@ import pytest
 
 from realm_jax.checkpoints import orbax_files
 from realm_jax.devices import partitioning
-from realm_jax.training import optimizer, train_program
+from realm_jax.training.run import optimizer, train_program
 
 OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(), num_steps=100)
 

@@ -8,7 +8,7 @@ from realm_jax.devices.datatypes import MaskedQueries, Tokens
 from realm_jax.jobs.preparation.prepare_examples import prepare_examples
 from realm_jax.retrieval import trivial_passages
 from realm_jax.text import wordpieces
-from realm_jax.training.examples import ExampleSettings, ReadingOrder
+from realm_jax.training.recipes.examples import ExampleSettings, ReadingOrder
 from tests.data import conftest
 
 

@@ -22,9 +22,9 @@ from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.serve import serve
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.training.examples import QuestionData
-from realm_jax.training.finetuning import Finetuning, StartConfig
-from realm_jax.training.training_config import RunConfig
+from realm_jax.training.recipes.examples import QuestionData
+from realm_jax.training.recipes.finetuning import Finetuning, StartConfig
+from realm_jax.training.run.training_config import RunConfig
 from realm_jax.web.inspector.service import AnsweringService
 
 pytestmark = pytest.mark.timeout(600)

@@ -13,19 +13,24 @@ import numpy as np
 import pytest
 
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.preparation.prepare_examples import prepare_examples
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.examples import ExampleSettings, MaskedQueryData, QuestionData, ReadingOrder
-from realm_jax.training.finetuning import Finetuning, StartConfig
-from realm_jax.training.metric_writers import METRICS_FILE
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.training_config import RunConfig
+from realm_jax.training.recipes.examples import (
+  ExampleSettings,
+  MaskedQueryData,
+  QuestionData,
+  ReadingOrder,
+)
+from realm_jax.training.recipes.finetuning import Finetuning, StartConfig
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
+from realm_jax.training.run.metric_writers import METRICS_FILE
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.training_config import RunConfig
 from tests.configurations import changed, names, tiny_bert
 from tests.worlds import make_corpora
 

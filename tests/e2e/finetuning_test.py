@@ -9,7 +9,7 @@ import pytest
 from realm_jax.checkpoints import orbax_files
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune

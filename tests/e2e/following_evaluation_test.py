@@ -6,7 +6,7 @@ import threading
 
 from realm_jax import main
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.training.build_index import build_index
 
 

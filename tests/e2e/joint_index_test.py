@@ -11,7 +11,7 @@ import pytest
 from realm_jax.checkpoints import index_builder
 from realm_jax.index import assembly, generations
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 
@@ -26,7 +26,7 @@ root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
 processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
 from realm_jax.foundations import array_folder
 from realm_jax.index import assembly, generations
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
 

@@ -13,7 +13,7 @@ import pytest
 from realm_jax import main
 from realm_jax.checkpoints import orbax_files
 from realm_jax.launching.stop_signal import STOPPED
-from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.run.metric_writers import METRICS_FILE
 from tests.e2e.conftest import WITHOUT_TENSORFLOW
 from tests.experiments import ROOT
 

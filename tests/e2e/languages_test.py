@@ -11,14 +11,14 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.vocabulary import VocabularyConfig
 from realm_jax.evaluation.systems import Asking
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.preparation.prepare_examples import prepare_examples
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.training.examples import ExampleSettings, ReadingOrder
+from realm_jax.training.recipes.examples import ExampleSettings, ReadingOrder
 from tests.configurations import changed
 from tests.e2e.conftest import PRETRAINING
 

@@ -10,7 +10,7 @@ from launch.upload import upload
 from realm_jax.index import generations
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.run.metric_writers import METRICS_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = "gs://bucket/everything"

@@ -4,7 +4,7 @@ import pytest
 
 from realm_jax.checkpoints import saved_models
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
-from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.run.optimizer import OptimizerConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STILL = OptimizerConfig(learning_rate=0.0, warmup_steps=0, schedule="constant")

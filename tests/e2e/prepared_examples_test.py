@@ -13,7 +13,7 @@ from realm_jax import main
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.questions import read_questions
-from realm_jax.training.examples import (
+from realm_jax.training.recipes.examples import (
   Examples,
   MaskedQueryData,
   PairData,

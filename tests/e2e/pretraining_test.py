@@ -20,7 +20,7 @@ from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 from realm_jax.text.wordpieces import VOCABULARY
-from realm_jax.training.validation import FixedValidation
+from realm_jax.training.recipes.fixed_validation import FixedValidation
 from tests.e2e.conftest import TINY
 
 pytestmark = pytest.mark.timeout(600)

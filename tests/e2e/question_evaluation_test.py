@@ -17,7 +17,7 @@ from realm_jax.evaluation import run_comparison
 from realm_jax.evaluation.answer_matching import match_answers
 from realm_jax.evaluation.systems import Asking
 from realm_jax.index import assembly
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.text import tokenization

@@ -28,7 +28,7 @@ from realm_jax.jobs.demonstration import corpora
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.text import tokenization
-from realm_jax.training.pretraining import ModelConfig
+from realm_jax.training.recipes.pretraining import ModelConfig
 from tests.experiments import ROOT, head_of
 from tests.worlds import make_corpora
 

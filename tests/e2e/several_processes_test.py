@@ -19,7 +19,7 @@ import pytest
 from realm_jax import main
 from realm_jax.checkpoints import orbax_files
 from realm_jax.index import generations
-from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.run.metric_writers import METRICS_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

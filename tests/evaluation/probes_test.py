@@ -4,8 +4,8 @@ import pytest
 from realm_jax.corpus.documents import Document
 from realm_jax.evaluation import probes
 from realm_jax.evaluation.resampling import Comparison
-from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.postings import Postings
+from realm_jax.index.words.bm25 import Bm25Retriever
+from realm_jax.index.words.postings import Postings
 
 
 def document(number, *, title=None, sentences=4):

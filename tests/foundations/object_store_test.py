@@ -16,7 +16,7 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.corpus import input_files, passage_store, reading
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.training import metric_writers
+from realm_jax.training.run import metric_writers
 
 KIND = DirectoryKind(name="a thing", files=("*", "*/"))
 

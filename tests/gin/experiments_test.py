@@ -23,12 +23,12 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.objectives.objective import LOSS
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.finetuning import Finetuning
-from realm_jax.training.optimizer import learning_rate_schedule
-from realm_jax.training.plain_training import ContrastiveTraining
-from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.training_config import TrainingConfig
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.finetuning import Finetuning
+from realm_jax.training.recipes.plain_training import ContrastiveTraining
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
+from realm_jax.training.run.optimizer import learning_rate_schedule
+from realm_jax.training.run.training_config import TrainingConfig
 from tests.experiments import EXPERIMENTS, ROOT, begins, head_of, jobs_of, settings_of
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

@@ -7,9 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import assembly, generations, searcher
-from realm_jax.index.device_searcher import DeviceSearcher
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index import assembly, generations
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.device_searcher import DeviceSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 
 NUM_PASSAGES = 600
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID
-from realm_jax.index import bm25 as bm25_module
-from realm_jax.index.bm25 import Bm25Config, Bm25Retriever
-from realm_jax.index.postings import Postings, prefixes_of
+from realm_jax.index.words import bm25 as bm25_module
+from realm_jax.index.words.bm25 import Bm25Config, Bm25Retriever
+from realm_jax.index.words.postings import Postings, prefixes_of
 from tests.index import dense_bm25
 
 TEXTS = ["the cat sat", "dogs bark at the cat", "a dog barked loudly", "rivers flow", "cat cat cat"]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.index.cells import Cells, inner_products
+from realm_jax.index.vectors.cells import Cells, inner_products
 from tests.clustered import clustered
 
 N, K = 4000, 10

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import partitioning
-from realm_jax.index import device_searcher, searcher
-from realm_jax.index.device_searcher import DeviceSearcher
-from realm_jax.index.exact_searcher import BlockwiseExactSearcher, ExactSearcher
+from realm_jax.index.vectors import device_searcher, searcher
+from realm_jax.index.vectors.device_searcher import DeviceSearcher
+from realm_jax.index.vectors.exact_searcher import BlockwiseExactSearcher, ExactSearcher
 
 KINDS = {
   "one device": ExactSearcher,

@@ -4,11 +4,11 @@ import pytest
 from realm_jax.answering.answerer import EditedSearcher
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID
 from realm_jax.index import fused_searcher
-from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.fusion import Spread, fuse, fuse_scores
-from realm_jax.index.postings import Postings
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
+from realm_jax.index.words.bm25 import Bm25Retriever
+from realm_jax.index.words.postings import Postings
 
 MISSING = MISSING_PASSAGE_ID
 RNG = np.random.default_rng(0)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from realm_jax.foundations import array_folder
-from realm_jax.index import postings
-from realm_jax.index.postings import Postings, open_or_build, prefixes_of
+from realm_jax.index.words import postings
+from realm_jax.index.words.postings import Postings, open_or_build, prefixes_of
 
 TEXTS = ["new york, new york", "", "a new city", "york is a city; new york too"]
 

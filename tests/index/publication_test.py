@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from realm_jax.index import assembly, publication
-from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.publication import (
   UnfinishedEmbeddings,
   choose_leaves,
   reach_target,
   sample_queries,
 )
-from realm_jax.index.searcher import SearcherConfig, own_part, recall_at_k, split_rows
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.searcher import SearcherConfig, own_part, recall_at_k, split_rows
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 from tests.stores import write_store
 

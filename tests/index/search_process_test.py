@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import datatypes
-from realm_jax.index.search_process import SearchProcess
+from realm_jax.index.vectors.search_process import SearchProcess
 
 QUERIES = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -31,7 +31,7 @@ def fail():
 
 
 def start(load):
-  return SearchProcess(load, preload="realm_jax.index.search_process")
+  return SearchProcess(load, preload="realm_jax.index.vectors.search_process")
 
 
 def test_no_thread_waits_while_a_searcher_is_loaded():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import datatypes
-from realm_jax.index import searcher
+from realm_jax.index.vectors import searcher
 
 
 def results(ids, scores):

@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import assembly, searcher
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index import assembly
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from tests.clustered import clustered
 
 each_kind = pytest.mark.parametrize(

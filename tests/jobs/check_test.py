@@ -11,8 +11,8 @@ import pytest
 from realm_jax.devices import partitioning
 from realm_jax.jobs.training.check import check
 from realm_jax.models import fused_attention
-from realm_jax.training import machine_checks
-from realm_jax.training.machine_checks import CheckError, MachineChecks
+from realm_jax.training.machines import machine_checks
+from realm_jax.training.machines.machine_checks import CheckError, MachineChecks
 
 pytestmark = pytest.mark.timeout(600)  # compiles a dozen programs
 

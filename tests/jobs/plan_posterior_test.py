@@ -3,14 +3,14 @@
 import jax
 
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training import ahead_of_time, pretraining_plan
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.pretraining import ModelConfig, Pretraining
+from realm_jax.training.machines import ahead_of_time, pretraining_plan
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=64, max_length=16)

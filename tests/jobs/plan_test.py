@@ -8,16 +8,16 @@ import types
 import pytest
 
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
 from realm_jax.jobs.training.plan import plan
 from realm_jax.models import encoder
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training import accelerators, ahead_of_time, gpu_programs, pretraining_plan
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.training_config import MeshConfig
+from realm_jax.training.machines import accelerators, ahead_of_time, gpu_programs, pretraining_plan
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
+from realm_jax.training.run.training_config import MeshConfig
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=64, hidden_size=16, mlp_size=32, max_length=16)

@@ -1,7 +1,7 @@
 import pytest
 
 from realm_jax.jobs.preparation.prepare_examples import prepare_examples
-from realm_jax.training.examples import ReadingOrder
+from realm_jax.training.recipes.examples import ReadingOrder
 from tests.data import conftest
 
 

@@ -12,10 +12,10 @@ from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.training.examples import MaskedQueryData, PairData
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.plain_training import ContrastiveTraining, MaskedLmTraining
-from realm_jax.training.training_config import RunConfig
+from realm_jax.training.recipes.examples import MaskedQueryData, PairData
+from realm_jax.training.recipes.plain_training import ContrastiveTraining, MaskedLmTraining
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.training_config import RunConfig
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=256, hidden_size=16, mlp_size=32, max_length=24)

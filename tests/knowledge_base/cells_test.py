@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from realm_jax.index import cells
+from realm_jax.index.vectors import cells
 from realm_jax.knowledge_base import folder
 from realm_jax.knowledge_base.encoders import models
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from realm_jax.foundations import array_folder
-from realm_jax.index import cells
+from realm_jax.index.vectors import cells
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning.adapter import Adapter, Seen
 from realm_jax.knowledge_base.learning.answerability import Answerability

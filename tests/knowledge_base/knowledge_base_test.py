@@ -21,7 +21,7 @@ from realm_jax.corpus import limits
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.formats.outline import Mark
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
-from realm_jax.index import postings
+from realm_jax.index.words import postings
 from realm_jax.knowledge_base import folder, knowledge_base
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase

@@ -23,8 +23,8 @@ from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.masked_lm import MaskedLm
 from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.objectives.open_qa import OpenQa
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.run.train_program import TrainProgram
 from tests.configurations import tiny_bert
 
 B, K, M, V = 8, 3, 4, 32

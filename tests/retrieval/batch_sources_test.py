@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
-from realm_jax.training.batch_sources import RetrievedBatches, hub_share
+from realm_jax.training.run.batch_sources import RetrievedBatches, hub_share
 
 EMBEDDINGS_NxE = np.array([[4, 0], [3, 1], [2, 2], [1, 3]], np.float32)
 PARAMS = np.stack([np.arange(45), 45 - np.arange(45)], axis=1).astype(np.float32)

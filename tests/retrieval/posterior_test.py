@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices.datatypes import SearchResults
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior, Posterior
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, with_proposed
 

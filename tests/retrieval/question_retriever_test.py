@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices.datatypes import Questions, SearchResults, Tokens
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
 

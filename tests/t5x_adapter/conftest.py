@@ -12,10 +12,10 @@ from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.posterior import Bm25Posterior
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.training_config import RunConfig
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.training_config import RunConfig
 from tests.configurations import tiny_bert
 from tests.worlds import make_corpora
 

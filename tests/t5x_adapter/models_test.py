@@ -19,7 +19,7 @@ from realm_jax.devices.datatypes import RetrievedBatch, batch_of, named_arrays
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.t5x_adapter.models import PretrainingModel, RealmOptimizer
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
 
 FROZEN = ("dual_encoder/tower/bert",)
 

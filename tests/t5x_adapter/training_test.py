@@ -24,8 +24,8 @@ from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.t5x_adapter.models import PretrainingModel, RealmOptimizer
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.tasks import salient_span_masking
-from realm_jax.training.metric_writers import METRICS_FILE
-from realm_jax.training.optimizer import learning_rate_schedule
+from realm_jax.training.run.metric_writers import METRICS_FILE
+from realm_jax.training.run.optimizer import learning_rate_schedule
 
 pytestmark = pytest.mark.timeout(600)
 

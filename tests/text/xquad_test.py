@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from realm_jax.corpus.salient_spans import RareSpans
-from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.postings import Postings
+from realm_jax.index.words.bm25 import Bm25Retriever
+from realm_jax.index.words.postings import Postings
 from realm_jax.text.languages import languages_of
 
 XQUAD = pathlib.Path(__file__).resolve().parents[3] / "shared/data/xquad"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from realm_jax.training import alarms
+from realm_jax.training.run import alarms
 
 HEALTHY = {
   "retrieval/null_mass": 0.2,

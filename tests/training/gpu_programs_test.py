@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from realm_jax.training.gpu_programs import count
+from realm_jax.training.machines.gpu_programs import count
 
 # ruff: noqa: E501
 PROGRAM = """HloModule jit_step, is_scheduled=true

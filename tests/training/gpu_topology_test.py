@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from realm_jax.training.accelerators import GPUS
+from realm_jax.training.machines.accelerators import GPUS
 
 pytestmark = pytest.mark.skipif(
   importlib.util.find_spec("jax_cuda12_plugin") is None, reason="needs jax[cuda12]"
@@ -21,7 +21,7 @@ from flax import linen as nn
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.models import bert
-from realm_jax.training import ahead_of_time
+from realm_jax.training.machines import ahead_of_time
 
 [name], texts = sys.argv[1:], {}
 [device] = ahead_of_time.open_topology(name).devices
@@ -52,8 +52,9 @@ import functools, jax, jax.numpy as jnp, numpy as np
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.objective import LOSS, Loss
-from realm_jax.training import ahead_of_time, optimizer
-from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.machines import ahead_of_time
+from realm_jax.training.run import optimizer
+from realm_jax.training.run.train_program import TrainProgram
 
 def outputs(params, batch, key):
   return [rows @ params["kernel"] for rows in batch]

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator, plugin_event_accumulator
 
 from realm_jax.foundations import text_files
-from realm_jax.training import metric_writers
+from realm_jax.training.run import metric_writers
 
 
 def read_lines(directory):

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from realm_jax.training import optimizer
+from realm_jax.training.run import optimizer
 
 LEARNING_RATE = 0.1
 

@@ -15,11 +15,11 @@ from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.starts import Start
-from realm_jax.training.training_config import MeshConfig, RunConfig
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.starts import Start
+from realm_jax.training.run.training_config import MeshConfig, RunConfig
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=32, hidden_size=16, num_heads=4, mlp_size=24, max_length=10)

@@ -9,8 +9,8 @@ from realm_jax.corpus import tagged_examples
 from realm_jax.corpus.passage_store import Passage
 from realm_jax.data import batches
 from realm_jax.text.wordpieces import SPECIAL_TOKENS
-from realm_jax.training import resumption
-from realm_jax.training.examples import Examples, MaskedQueryData
+from realm_jax.training.recipes.examples import Examples, MaskedQueryData
+from realm_jax.training.run import resumption
 
 MADE_OF = {"seed": 0, "batch_size": 32, "mask": "salient_span", "examples": "a1", "sizes": (1, 2)}
 SAVED = {**MADE_OF, "sizes": [1, 2]}

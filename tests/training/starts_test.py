@@ -9,7 +9,7 @@ from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.foundations import json_fields
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.training import starts
+from realm_jax.training.run import starts
 
 DUAL, READER = PARTS = ("dual_encoder", "knowledge_augmented_encoder")
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from realm_jax.launching.stop_signal import StopSignal
-from realm_jax.training import metric_writers, optimizer, train_loop, train_program
+from realm_jax.training.run import metric_writers, optimizer, train_loop, train_program
 
 OPTIMIZER = optimizer.make_optimizer(
   optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0), num_steps=100

@@ -9,8 +9,8 @@ import pytest
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.objective import LOSS, Loss
-from realm_jax.training import optimizer, train_program
-from realm_jax.training.train_program import TrainProgram, make_train_step
+from realm_jax.training.run import optimizer, train_program
+from realm_jax.training.run.train_program import TrainProgram, make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(
   optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0), num_steps=100

@@ -18,12 +18,12 @@ from realm_jax.foundations import text_files
 from realm_jax.launching.stop_signal import STOPPED
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
-from realm_jax.training.batch_sources import PlainBatches
-from realm_jax.training.metric_writers import METRICS_FILE
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.training_config import RunConfig, TrainingConfig
-from realm_jax.training.training_run import TrainingRun
-from realm_jax.training.validation import StoppedError, Validation
+from realm_jax.training.run.batch_sources import PlainBatches
+from realm_jax.training.run.metric_writers import METRICS_FILE
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.training_config import RunConfig, TrainingConfig
+from realm_jax.training.run.training_run import TrainingRun
+from realm_jax.training.run.validation import StoppedError, Validation
 
 
 @dataclasses.dataclass(frozen=True)

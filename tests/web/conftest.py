@@ -14,7 +14,7 @@ from realm_jax.answering.answerer import EditableCorpus, PastGeneration
 from realm_jax.answering.mask_filler import MaskFiller, MaskModel
 from realm_jax.answering.question_answerer import QuestionAnswerer
 from realm_jax.answering.span_reader import QuestionModel
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig

@@ -14,8 +14,8 @@ from realm_jax.jobs.demonstration import corpora, report
 from realm_jax.jobs.demonstration.report import measured
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.training_run import CHECKPOINTS
+from realm_jax.training.recipes.pretraining import Pretraining
+from realm_jax.training.run.training_run import CHECKPOINTS
 
 WORKDIR_KIND = corpora.WORKDIR_KIND
 _EVALUATED = 800  # held-out questions

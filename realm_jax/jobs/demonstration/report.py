@@ -13,7 +13,7 @@ from realm_jax.foundations import atomic_files, text_files
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
+from realm_jax.training.run.metric_writers import METRICS_FILE, SWAPS_FILE
 
 _PANELS = (
   ("loss", ("loss/total",)),

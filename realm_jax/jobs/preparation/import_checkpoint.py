@@ -9,10 +9,10 @@ from absl import logging
 from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.foundations import choices, hub, json_fields
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.training_run import CHECKPOINTS
+from realm_jax.training.run.training_run import CHECKPOINTS
 
 VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"
 

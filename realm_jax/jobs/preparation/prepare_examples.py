@@ -11,7 +11,7 @@ from realm_jax.evaluation.answer_matching import find_labels
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import WordPieces
-from realm_jax.training.examples import (
+from realm_jax.training.recipes.examples import (
   Examples,
   ExampleSettings,
   QuestionData,

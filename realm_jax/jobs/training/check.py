@@ -10,8 +10,8 @@ import jax
 from realm_jax.devices import directory_lock, partitioning, processes
 from realm_jax.foundations import choices
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.training.machine_checks import MachineChecks
-from realm_jax.training.pretraining import Pretraining
+from realm_jax.training.machines.machine_checks import MachineChecks
+from realm_jax.training.recipes.pretraining import Pretraining
 
 WORKDIR_KIND = DirectoryKind(
   name="a check", files=("check-*/", "*_config.gin", directory_lock.LOCK_FILE)

@@ -9,10 +9,10 @@ from realm_jax.data.questions import read_questions
 from realm_jax.evaluation.answer_matching import find_labels, warn_of_wide_answers
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
-from realm_jax.training.examples import question_examples
-from realm_jax.training.finetuning import Finetuning, QuestionValidation
-from realm_jax.training.starts import Starts
-from realm_jax.training.training_run import TrainingRun
+from realm_jax.training.recipes.examples import question_examples
+from realm_jax.training.recipes.finetuning import Finetuning, QuestionValidation
+from realm_jax.training.run.starts import Starts
+from realm_jax.training.run.training_run import TrainingRun
 
 
 def finetune(

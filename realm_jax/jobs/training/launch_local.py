@@ -7,8 +7,8 @@ from realm_jax.foundations import choices, object_store
 from realm_jax.index import generations
 from realm_jax.launching import device_shares
 from realm_jax.launching.supervisor import Process, realm_command, supervise, training_jobs
-from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.starts import Starts
+from realm_jax.training.recipes.pretraining import Pretraining
+from realm_jax.training.run.starts import Starts
 
 
 def launch_local(

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from realm_jax.foundations import choices
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.training.ahead_of_time import open_topology
-from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.pretraining_plan import PretrainingPlan
+from realm_jax.training.machines.ahead_of_time import open_topology
+from realm_jax.training.machines.pretraining_plan import PretrainingPlan
+from realm_jax.training.recipes.pretraining import Pretraining
 
 
 def plan(

@@ -6,11 +6,12 @@ import functools
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.data import batches
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.training.examples import Examples
-from realm_jax.training.pretraining import PARTS, Pretraining
-from realm_jax.training.starts import Starts, read
-from realm_jax.training.training_run import TrainingRun
-from realm_jax.training.validation import FixedValidation, retrieved_samples
+from realm_jax.training.recipes.examples import Examples
+from realm_jax.training.recipes.fixed_validation import FixedValidation
+from realm_jax.training.recipes.pretraining import PARTS, Pretraining
+from realm_jax.training.recipes.samples import retrieved_samples
+from realm_jax.training.run.starts import Starts, read
+from realm_jax.training.run.training_run import TrainingRun
 
 
 def pretrain(

@@ -1,7 +1,7 @@
 """Trains a masked language model on a corpus, to warm-start both encoders of REALM."""
 
-from realm_jax.training.plain_training import MaskedLmTraining
-from realm_jax.training.starts import Starts
+from realm_jax.training.recipes.plain_training import MaskedLmTraining
+from realm_jax.training.run.starts import Starts
 
 
 def pretrain_mlm(

@@ -1,7 +1,7 @@
 """Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
-from realm_jax.training.plain_training import ContrastiveTraining
-from realm_jax.training.starts import Starts
+from realm_jax.training.recipes.plain_training import ContrastiveTraining
+from realm_jax.training.run.starts import Starts
 
 
 def train_retriever(

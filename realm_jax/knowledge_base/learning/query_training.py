@@ -24,7 +24,7 @@ from realm_jax.knowledge_base.learning.adapter import Adapter, compared
 from realm_jax.knowledge_base.store.snapshot import Snapshot
 from realm_jax.models.encoder import EncoderConfig, query_encoder_program
 from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
 
 _BATCH, _BEAM, _EPOCHS = 16, 500, 2
 _LENGTH_STEP = 16

@@ -22,7 +22,7 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, choices, json_fields, plain_files, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.index import postings
+from realm_jax.index.words import postings
 
 _FORMAT = f"11.{postings.FORMAT}"  # of commits and segments, and of the terms in these
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"

@@ -12,9 +12,10 @@ import numpy as np
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.formats.outline import Mark
 from realm_jax.foundations import array_folder, array_shapes, json_fields, text_files
-from realm_jax.index import cells, postings
-from realm_jax.index.cells import Cells, Moments
-from realm_jax.index.postings import Postings
+from realm_jax.index.vectors import cells
+from realm_jax.index.vectors.cells import Cells, Moments
+from realm_jax.index.words import postings
+from realm_jax.index.words.postings import Postings
 from realm_jax.knowledge_base.store.columns import Fields, Strings, numbered, renumbered
 from realm_jax.knowledge_base.store.passages import Passage, searched_titles, titled
 from realm_jax.text.languages import Recognized, parse_tags, recognize

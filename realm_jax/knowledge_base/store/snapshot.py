@@ -12,8 +12,8 @@ import numpy as np
 
 from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
-from realm_jax.index.bm25 import Bm25Retriever, kth_best
-from realm_jax.index.cells import Moments
+from realm_jax.index.vectors.cells import Moments
+from realm_jax.index.words.bm25 import Bm25Retriever, kth_best
 from realm_jax.knowledge_base.store.columns import Column, Where, selects_missing
 from realm_jax.knowledge_base.store.commits import Commit, Ranking
 from realm_jax.knowledge_base.store.hits import Hit

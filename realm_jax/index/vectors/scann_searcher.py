@@ -17,8 +17,8 @@ import numpy as np
 from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.devices import datatypes
-from realm_jax.index import searcher
-from realm_jax.index.searcher import Shard
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.searcher import Shard
 
 _CONFIG = "scann_config.pb"
 _ASSETS = "scann_assets.pbtxt"  # the list of files; written anew on loading, never taken from disk

@@ -20,14 +20,14 @@ from realm_jax.models.encoder import EncoderConfig, query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.text.wordpieces import WordPieces
-from realm_jax.training import alarms, resumption, train_loop
-from realm_jax.training.alarms import MIN_ENTROPY, Alarm
-from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
-from realm_jax.training.metric_writers import MetricWriter, SwapLog
-from realm_jax.training.starts import Start, begun
-from realm_jax.training.train_program import TrainProgram, TrainState
-from realm_jax.training.training_config import TrainingConfig
-from realm_jax.training.validation import StoppedError, Validation
+from realm_jax.training.run import alarms, resumption, train_loop
+from realm_jax.training.run.alarms import MIN_ENTROPY, Alarm
+from realm_jax.training.run.batch_sources import BatchSource, RetrievedBatches
+from realm_jax.training.run.metric_writers import MetricWriter, SwapLog
+from realm_jax.training.run.starts import Start, begun
+from realm_jax.training.run.train_program import TrainProgram, TrainState
+from realm_jax.training.run.training_config import TrainingConfig
+from realm_jax.training.run.validation import StoppedError, Validation
 
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from realm_jax.training.validation import retrieved_samples
+from realm_jax.training.recipes.samples import retrieved_samples
 from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "|", "*"])

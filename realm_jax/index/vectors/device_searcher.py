@@ -18,7 +18,7 @@ import psutil
 from jax.sharding import Mesh, PartitionSpec
 
 from realm_jax.devices import datatypes, partitioning, processes
-from realm_jax.index import searcher
+from realm_jax.index.vectors import searcher
 
 _GIB = 2**30
 _MIN_BUCKET = 8

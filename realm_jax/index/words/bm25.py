@@ -20,7 +20,7 @@ import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore, titled_text
 from realm_jax.foundations import choices
-from realm_jax.index.postings import Postings, languages_of, open_or_build, prefixes_of
+from realm_jax.index.words.postings import Postings, languages_of, open_or_build, prefixes_of
 from realm_jax.text import wordpieces
 from realm_jax.text.analysis import Analyzer
 from realm_jax.text.languages import language_of

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 from realm_jax.devices import datatypes, partitioning
-from realm_jax.index import searcher
-from realm_jax.index.device_searcher import DeviceSearcher
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.device_searcher import DeviceSearcher
 
 
 class ExactSearcher:

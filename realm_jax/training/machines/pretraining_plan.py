@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.devices import partitioning
-from realm_jax.index import device_searcher
 from realm_jax.index.builder_config import BuilderConfig
+from realm_jax.index.vectors import device_searcher
 from realm_jax.models.encoder import num_groups, passage_encoder_program, query_encoder_program
-from realm_jax.training.accelerators import GIB, peak_of
-from realm_jax.training.ahead_of_time import CompiledProgram, Topology, compile_program
-from realm_jax.training.examples import PairData
-from realm_jax.training.plain_training import ContrastiveTraining
-from realm_jax.training.pretraining import Pretraining, abstract_tokens
-from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.machines.accelerators import GIB, peak_of
+from realm_jax.training.machines.ahead_of_time import CompiledProgram, Topology, compile_program
+from realm_jax.training.recipes.examples import PairData
+from realm_jax.training.recipes.plain_training import ContrastiveTraining
+from realm_jax.training.recipes.pretraining import Pretraining, abstract_tokens
+from realm_jax.training.run.train_program import TrainProgram
 
 _STEP, _ENCODER = "train step", "passage encoder"
 

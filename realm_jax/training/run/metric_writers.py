@@ -17,7 +17,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from realm_jax.devices import processes
 from realm_jax.foundations import atomic_files, text_files
 from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.training import alarms
+from realm_jax.training.run import alarms
 
 METRICS_FILE, SAMPLES_FILE, SWAPS_FILE = "metrics.jsonl", "samples.jsonl", "swaps.jsonl"
 _Event: Any = event_pb2.Event

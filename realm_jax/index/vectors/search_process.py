@@ -16,7 +16,7 @@ import numpy as np
 
 from realm_jax.devices import datatypes
 from realm_jax.foundations import child_processes
-from realm_jax.index import searcher
+from realm_jax.index.vectors import searcher
 
 
 class SearchProcess:

@@ -12,9 +12,9 @@ from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Lengths
 from realm_jax.foundations import choices
 from realm_jax.objectives.objective import Minimised, Objective
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.resumption import NUM_STEPS
-from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.run.resumption import NUM_STEPS
+from realm_jax.training.run.train_program import TrainProgram
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from realm_jax.models import attention_kernels, fused_attention
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.accelerators import GIB, peak_of
-from realm_jax.training.ahead_of_time import counts
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.pretraining import ModelConfig, Pretraining
+from realm_jax.training.machines.accelerators import GIB, peak_of
+from realm_jax.training.machines.ahead_of_time import counts
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
 
 _BERT = BertConfig(
   vocab_size=1024,

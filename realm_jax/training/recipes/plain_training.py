@@ -25,13 +25,13 @@ from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncod
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.masked_lm import MaskedLm
 from realm_jax.objectives.objective import Objective
-from realm_jax.training.batch_sources import PlainBatches
-from realm_jax.training.examples import DataConfig, Examples, MaskedQueryData, PairData
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.starts import Start, Starts, configured, read
-from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.training_config import TrainingConfig
-from realm_jax.training.training_run import TrainingRun
+from realm_jax.training.recipes.examples import DataConfig, Examples, MaskedQueryData, PairData
+from realm_jax.training.run.batch_sources import PlainBatches
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.starts import Start, Starts, configured, read
+from realm_jax.training.run.train_program import TrainProgram
+from realm_jax.training.run.training_config import TrainingConfig
+from realm_jax.training.run.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

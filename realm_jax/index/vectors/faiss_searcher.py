@@ -11,8 +11,8 @@ import faiss
 import numpy as np
 
 from realm_jax.devices import datatypes
-from realm_jax.index import searcher
-from realm_jax.index.searcher import Shard
+from realm_jax.index.vectors import searcher
+from realm_jax.index.vectors.searcher import Shard
 
 _CODES = "faiss_index"
 _BITS = 4

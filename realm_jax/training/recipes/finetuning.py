@@ -21,12 +21,13 @@ from realm_jax.objectives.objective import Objective
 from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.index_refresher import LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.training import validation
-from realm_jax.training.examples import QuestionData
-from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.starts import Start, Starts, sources
-from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
+from realm_jax.training.recipes import samples
+from realm_jax.training.recipes.examples import QuestionData
+from realm_jax.training.run.optimizer import OptimizerConfig
+from realm_jax.training.run.starts import Start, Starts, sources
+from realm_jax.training.run.train_program import TrainProgram
+from realm_jax.training.run.training_config import RunConfig, TrainingConfig, changed
+from realm_jax.training.run.validation import StoppedError, Validation
 
 _RETRIEVED = 20  # passages retrieved to measure recall
 _SHOWN_PASSAGES = 5
@@ -197,7 +198,7 @@ class Finetuning(TrainingConfig):
     )
 
 
-class QuestionValidation(validation.Validation):
+class QuestionValidation(Validation):
   """Answers dev questions with the current parameters and index generation."""
 
   def __init__(
@@ -243,7 +244,7 @@ class QuestionValidation(validation.Validation):
 
     def answer(*asked, **settings):
       if self._stop():  # thousands of questions take longer than a run has before it is killed
-        raise validation.StoppedError
+        raise StoppedError
       return answerer.answer(*asked, **settings)
 
     system = System(self._store, {}, answerer.retrieve, answer)
@@ -254,11 +255,11 @@ class QuestionValidation(validation.Validation):
   def samples(self) -> str:
     """Returns the first questions with their latest answers and best passages as Markdown."""
     return "\n\n".join(
-      validation.table(
+      samples.table(
         outcome.question.text,
         outcome.prediction,
         [*zip(outcome.passage_ids, outcome.scores, strict=True)][:_SHOWN_PASSAGES],
         store=self._store,
       )
-      for outcome in self._outcomes[: validation.SAMPLES]
+      for outcome in self._outcomes[: samples.SAMPLES]
     )

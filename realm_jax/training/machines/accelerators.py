@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from realm_jax.foundations import system
-from realm_jax.training.gpu_programs import Counts
+from realm_jax.training.machines.gpu_programs import Counts
 
 GIB = 2**30
 

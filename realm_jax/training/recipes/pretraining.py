@@ -23,11 +23,11 @@ from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Minimised, Objective
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training import alarms
-from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.starts import Start, configured
-from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
+from realm_jax.training.recipes.examples import MaskedQueryData
+from realm_jax.training.run import alarms
+from realm_jax.training.run.starts import Start, configured
+from realm_jax.training.run.train_program import TrainProgram
+from realm_jax.training.run.training_config import RunConfig, TrainingConfig, changed
 
 PARTS = _PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
 

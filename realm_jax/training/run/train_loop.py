@@ -20,9 +20,9 @@ from absl import logging
 
 from realm_jax.devices import processes
 from realm_jax.foundations import object_store, progress
-from realm_jax.training.batch_sources import BatchSource
-from realm_jax.training.metric_writers import MetricWriter
-from realm_jax.training.train_program import TrainState
+from realm_jax.training.run.batch_sources import BatchSource
+from realm_jax.training.run.metric_writers import MetricWriter
+from realm_jax.training.run.train_program import TrainState
 
 # Where a step's time is a host's own; the rest is waiting for devices, and so for other hosts.
 _OWN = ("data", "swap", "search", "gather", "transfer")

@@ -15,8 +15,8 @@ from jax.experimental import topologies
 
 from realm_jax.foundations import extras
 from realm_jax.launching import device_shares
-from realm_jax.training import gpu_programs
-from realm_jax.training.accelerators import GIB, GPUS, TPUS
+from realm_jax.training.machines import gpu_programs
+from realm_jax.training.machines.accelerators import GIB, GPUS, TPUS
 
 # libtpu's setting that makes a v4 chip one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from realm_jax.devices import processes
-from realm_jax.devices.datatypes import Array, SearchResults, Tokens
+from realm_jax.devices.datatypes import Array, SearchResults
 from realm_jax.index.vectors import searcher
 from realm_jax.index.vectors.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -19,12 +19,10 @@ class Begun(NamedTuple):
   """Queries that the devices have been sent to embed, and perhaps to search.
 
   Attributes:
-    asked: What is embedded; the queries, and perhaps more behind them.
     found: Completes the search.
   """
 
   queries: Any
-  asked: Tokens
   embeddings: Array
   found: Callable[[], SearchResults]
 
@@ -44,10 +42,9 @@ class PassageFinder(abc.ABC):
 
   def begin(self, params, queries) -> Begun:
     """Enqueues the query embeddings, and a search on the devices behind them; does not wait."""
-    asked = self.asked(queries)
-    embeddings = self.encode_query(params, asked)
+    embeddings = self.encode_query(params, queries.query)
     found = searcher.begin(self.searcher, embeddings, self.num_found)
-    return Begun(queries, asked, embeddings, found)
+    return Begun(queries, embeddings, found)
 
   def search(self, begun: Begun) -> tuple[Any, dict[str, float]]:
     """Waits for the embeddings and searches; returns the passages of each query with metrics."""
@@ -69,10 +66,6 @@ class PassageFinder(abc.ABC):
     started = time.perf_counter()
     batch = self.gather(begun.queries, passages)
     return batch, {**metrics, "throughput/gather_seconds": time.perf_counter() - started}
-
-  def asked(self, queries) -> Tokens:
-    """Returns what to embed and search: the queries, and whatever `select` takes behind them."""
-    return queries.query
 
   @property
   @abc.abstractmethod

@@ -9,7 +9,6 @@ query. Nothing is proposed when answering.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
 
 import numpy as np
 
@@ -29,16 +28,13 @@ class Posterior(choices.Checked, abc.ABC):
   Attributes:
     num_passages: The number of the K passages that it fills, if those found with the masked query
       are others.
-    embeds: Whether the dual encoder searches: sentences are then embedded together with the masked
-      queries, and the index is searched once for both.
   """
 
   num_passages: choices.Count
-  embeds: ClassVar[bool] = False
 
   @abc.abstractmethod
-  def open(self, store: PassageStore) -> SentenceSearch | None:
-    """Returns what searches a corpus; None if the dual encoder does."""
+  def open(self, store: PassageStore) -> SentenceSearch:
+    """Returns what searches a corpus."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,14 +56,3 @@ class Bm25Posterior(Posterior):
       return retriever.retrieve(texts, k=k)
 
     return search
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DualEncoderPosterior(Posterior):
-  """Finds what the dual encoder in training finds for the sentence."""
-
-  num_passages: choices.Count
-  embeds: ClassVar[bool] = True
-
-  def open(self, store: PassageStore) -> None:
-    return None

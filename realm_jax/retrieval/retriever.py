@@ -7,7 +7,6 @@ afresh.
 import dataclasses
 from typing import Annotated, Literal
 
-import jax
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
@@ -17,7 +16,6 @@ from realm_jax.devices.datatypes import (
   MaskedQueries,
   RetrievedBatch,
   SearchResults,
-  Tokens,
   batch_of,
   named_arrays,
 )
@@ -65,11 +63,6 @@ class RetrievalConfig(choices.Checked):
       )
 
   @property
-  def searches_per_query(self) -> int:
-    """How often the dual encoder searches for a query: 2 if it searches unmasked ones as well."""
-    return 2 if self.posterior is not None and self.posterior.embeds else 1
-
-  @property
   def answering(self) -> "RetrievalConfig":
     """The settings of retrieval when the masked words are not known."""
     return dataclasses.replace(self, posterior=None)
@@ -96,11 +89,6 @@ class Retriever(PassageFinder):
   def use(self, loaded: LoadedGeneration) -> None:
     self.searcher = loaded.searcher
 
-  def asked(self, queries: MaskedQueries) -> Tokens:
-    if self.config.searches_per_query == 1:
-      return queries.query
-    return jax.tree.map(lambda *rows: np.concatenate(rows), queries.query, queries.unmasked)
-
   @property
   def num_found(self) -> int:
     return self.config.num_passages - 1 + self._num_extra
@@ -109,20 +97,12 @@ class Retriever(PassageFinder):
     self, found: SearchResults, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
     """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    posterior = self.config.posterior
-    if posterior is None:
-      proposed = None
-    elif self._search_unmasked is not None:
-      count = posterior.num_passages + self._num_extra
-      proposed = self._search_unmasked(queries.unmasked, count)
-    else:
-      num_queries = len(queries.query.ids)
-      proposed = SearchResults(*(rows[num_queries:] for rows in found))
-      found = SearchResults(*(rows[:num_queries] for rows in found))
     chosen, metrics = self._without_trivial(queries, found, self.config.num_passages)
     best_B = chosen.scores_BxK[:, 1]
-    if posterior is not None and proposed is not None:
-      proposed, _ = self._without_trivial(queries, proposed, posterior.num_passages + 1)
+    if self.config.posterior is not None and self._search_unmasked is not None:
+      count = self.config.posterior.num_passages
+      proposed = self._search_unmasked(queries.unmasked, count + self._num_extra)
+      proposed, _ = self._without_trivial(queries, proposed, count + 1)
       chosen = with_proposed(chosen, proposed)
       metrics["retrieval/answer_gained_share"] = self._answer_gained_share(queries, chosen)
     if self.config.trivial_passage == "first":

@@ -30,8 +30,8 @@ REFRESH = """
 from realm_jax.retrieval import index_refresher
 from realm_jax.retrieval import posterior
 from realm_jax.retrieval import retriever
-retriever.RetrievalConfig.posterior = @posterior.DualEncoderPosterior()
-posterior.DualEncoderPosterior.num_passages = 1
+retriever.RetrievalConfig.posterior = @posterior.Bm25Posterior()
+posterior.Bm25Posterior.num_passages = 1
 index_refresher.RefreshConfig.poll_seconds = 0.05
 index_refresher.RefreshConfig.max_staleness_steps = 10
 index_refresher.RefreshConfig.when_late = "wait"

@@ -13,7 +13,7 @@ from realm_jax.devices import partitioning
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
-from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
+from realm_jax.retrieval.posterior import Bm25Posterior
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.recipes.examples import MaskedQueryData
 from realm_jax.training.recipes.pretraining import ModelConfig, Pretraining
@@ -265,7 +265,6 @@ def test_a_frozen_dual_encoder_scores_what_the_posterior_proposes(
     ((), None, 9, True),
     (("dual_encoder",), None, 9, False),
     ((), Bm25Posterior(num_passages=1), 9, False),
-    ((), DualEncoderPosterior(num_passages=1), 9, True),
     ((), None, 0, False),
   ],
 )

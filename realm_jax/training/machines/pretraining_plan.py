@@ -70,7 +70,6 @@ class PretrainingPlan:
     self.searched = self.num_passages if self.builder.searcher.kind == "device" else None
     rows = device_searcher.rows_per_device(self.searched or 0, len(devices))
     self.index_bytes = rows * self.width * np.dtype(self.builder.dtype).itemsize
-    self.num_asked = pretraining.data.batch_size * pretraining.retrieval.searches_per_query
 
   def lines(self, *, share_of_peak: float) -> Iterator[str]:
     """Compiles every program, and yields the lines of a report as they become known."""
@@ -130,7 +129,7 @@ class PretrainingPlan:
     indexes = 2 * self.index_bytes  # the next generation is loaded while one is searched
     slots = _bytes_on_a_device(state.opt_state)
     yield self._step(program)
-    asked = abstract_tokens(self.num_asked, pretraining.data.query_length)
+    asked = abstract_tokens(pretraining.data.batch_size, pretraining.data.query_length)
     yield _Program(
       name="query encoder",
       jitted=query_encoder_program(dual_encoder, sharding=program.batch_sharding),
@@ -202,7 +201,8 @@ class PretrainingPlan:
     embeddings = device_searcher.abstract_embeddings(
       mesh, num_passages=num_passages, embedding_size=self.width, dtype=self.builder.dtype
     )
-    queries = jax.ShapeDtypeStruct((self.num_asked, self.width), jnp.float32)
+    num_queries = self.pretraining.data.batch_size
+    queries = jax.ShapeDtypeStruct((num_queries, self.width), jnp.float32)
     return _Program(
       name="search on the devices",
       jitted=program,

@@ -112,9 +112,7 @@ class Pretraining(TrainingConfig):
     if not self.dual_encoder_learns:
       return
     started = {here.partition("/")[0] for start in starts for here, _ in start.parts}
-    posterior = self.retrieval.posterior
-    at_random = posterior is None or posterior.embeds  # all that is retrieved
-    if _PART not in started and at_random and self.run.num_steps:
+    if _PART not in started and self.retrieval.posterior is None and self.run.num_steps:
       logging.warning(
         "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
         "give --start=CHECKPOINTS of `realm train_retriever`"

@@ -95,7 +95,7 @@ def load_searcher(
     config = config.with_shards_of_a_process(len(own))
   load = functools.partial(_load_shards, root, generation, own, config, make)
   if in_subprocess and kind in searcher.TREES:
-    searched = search_process.SearchProcess(load, preload=f"{__package__}.{kind}_searcher")
+    searched = search_process.SearchProcess(load, preload=f"{__package__}.vectors.{kind}_searcher")
   else:
     searched = load()
   return searcher.SpreadSearcher(searched, part=part) if spread else searched
@@ -126,7 +126,7 @@ def load_embeddings(root: str, generation: int) -> np.ndarray:
 def _import_library(kind: str):
   """Imports ScaNN or FAISS lazily: that takes seconds, and ScaNN works only on Linux."""
   try:
-    return importlib.import_module(f"realm_jax.index.{kind}_searcher")
+    return importlib.import_module(f"realm_jax.index.vectors.{kind}_searcher")
   except ImportError as error:
     extra = "the extra `faiss`" if kind == "faiss" else "it"
     raise ValueError(

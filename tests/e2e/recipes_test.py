@@ -72,8 +72,8 @@ UNSET = {
   "models/bert.BertConfig": "vocab_size hidden_size num_layers num_heads mlp_size max_length",
   "models/dual_encoder.DualEncoderConfig": "projection_size",
   "retrieval/retriever.RetrievalConfig": "passage_length joint_length",
-  "training/examples.MaskedQueryData": "query_length max_masks",
-  "training/examples.PairData": "query_length passage_length",
+  "training.recipes/examples.MaskedQueryData": "query_length max_masks",
+  "training.recipes/examples.PairData": "query_length passage_length",
 }
 
 

@@ -101,7 +101,7 @@ def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
 @pytest.mark.parametrize("library", ["scann", "faiss"])
 def test_a_library_that_is_missing_is_named(monkeypatch, library):
   config = searcher.SearcherConfig(kind=library).for_corpus(NUM_PASSAGES)
-  monkeypatch.delitem(sys.modules, f"realm_jax.index.{library}_searcher", raising=False)
+  monkeypatch.delitem(sys.modules, f"realm_jax.index.vectors.{library}_searcher", raising=False)
   for module in [name for name in sys.modules if name.partition(".")[0] == library]:
     monkeypatch.delitem(sys.modules, module)
   monkeypatch.setitem(sys.modules, library, None)

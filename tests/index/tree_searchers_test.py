@@ -26,7 +26,7 @@ OF_SCANN = {"scann_config.pb", "ah_codebook.pb", "serialized_partitioner.pb", TO
 def library(kind):
   if kind == "faiss":
     pytest.importorskip("faiss", reason="the extra faiss is not installed")
-  return importlib.import_module(f"realm_jax.index.{kind}_searcher")
+  return importlib.import_module(f"realm_jax.index.vectors.{kind}_searcher")
 
 
 def small_trees(kind, **settings):

@@ -87,13 +87,13 @@ def test_all_passages_can_be_proposed_and_no_more(answers, make_queries):
     answers, posterior=Bm25Posterior(num_passages=2), trivial_passage="allow"
   )
   batch, _ = retrieve(retriever, make_queries(([20, 30], 103)))
-  assert batch.passage_ids_BxK.tolist() == [[-1, 3, 1]]
+  assert batch.passage_ids_BxK.tolist() == [[-1, 3, 2]]
   for count, remedy in {0: "; give at least 1", 3: " with num_passages=3; give 1 to 2"}.items():
     with pytest.raises(ValueError, match=f"num_passages={count}{remedy}"):
       make_retriever(answers, posterior=Bm25Posterior(num_passages=count))
 
 
-@pytest.mark.parametrize(("count", "scores"), [(1, [0, 4, 4]), (2, [0, 4, 3])])
+@pytest.mark.parametrize(("count", "scores"), [(1, [0, 4, 4]), (2, [0, 4, -np.inf])])
 def test_an_own_passage_is_not_proposed_and_has_the_best_score_found(
   answers, make_queries, count, scores
 ):

@@ -364,8 +364,8 @@ class KnowledgeBase:
       ValueError: If there is none with one of the ids. Nothing is deleted.
     """
     ids = [ids] if isinstance(ids, str) or not isinstance(ids, Iterable) else ids
-    ids = [*dict.fromkeys(map(str, ids))]
     with self._folder.exclusively() as edit:
+      ids = [*dict.fromkeys(map(str, ids))]
       places = edit.before.find(ids)
       if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:
         raise ValueError(f"{self.path} has no document {listed(unknown)}; nothing was deleted")

@@ -202,6 +202,24 @@ def test_a_change_that_was_made_meanwhile_is_not_overwritten_unseen(base):
   assert "fern" not in base
 
 
+@pytest.mark.parametrize("action", ["update", "delete"])
+def test_of_two_changes_of_one_page_sent_at_once_the_second_is_refused(base, monkeypatch, action):
+  client = client_of(base, TOKEN)
+  client.post("/sign_in", data={"token": TOKEN})
+  (state,) = re.findall(r'name="state" value="(\w+)"', client.get("/document?id=fern").text)
+  change, update = getattr(base, action), base.update
+
+  def after_another(asked):
+    update([{"id": "fern", "title": "Fern", "text": "Theirs."}])
+    return change(asked)
+
+  monkeypatch.setattr(base, action, after_another)
+  own = {"action": action, "id": "fern", "title": "Fern", "text": "Mine.", "state": state}
+  refused = client.post("/documents", data=own)
+  assert refused.status_code == 422 and "was changed or deleted" in refused.text
+  assert base.document("fern").text == "Theirs."
+
+
 @pytest.mark.parametrize(
   ("action", "wrong", "status", "reason"),
   [

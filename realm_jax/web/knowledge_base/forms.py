@@ -113,22 +113,32 @@ class EditForm(pydantic.BaseModel):
     """
     if not self.id:
       raise ValueError("a document needs an id, by which it is changed and deleted")
-    there = base.document(self.id)
-    if self.state and self.state != (state(there) if there else ""):
-      raise ChangedError(
-        f"document {self.id!r:.60} was changed or deleted since this form was opened; compare, and "
-        "send it again to have what is typed here"
-      )
+    there = self._shown(base)
     _check_length("title", self.title)
     if self.action == "delete":
-      base.delete(document_of(base, self.id).id)
+      document_of(base, self.id)
+      base.delete(own["id"] for own in self._unchanged({"id": self.id}, base))
       return
     if not self.text.strip() and (not self.title.strip() or (there and there.text)):
       raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
     more = columns.conditions(self.fields or "{}")
     text = self.text.replace("\r\n", "\n")  # as browsers send lines
     put = base.add if self.action == "add" else base.update
-    put([{**more, "id": self.id, "title": self.title, "text": text}])
+    put(self._unchanged({**more, "id": self.id, "title": self.title, "text": text}, base))
+
+  def _shown(self, base: KnowledgeBase) -> Document | None:
+    there = base.document(self.id)
+    if self.state and self.state != (state(there) if there else ""):
+      raise ChangedError(
+        f"document {self.id!r:.60} was changed or deleted since this form was opened; compare, and "
+        "send it again to have what is typed here"
+      )
+    return there
+
+  def _unchanged(self, own: Record, base: KnowledgeBase) -> Iterator[Record]:
+    """Yields a record, which a change asks for once nobody else writes."""
+    self._shown(base)
+    yield own
 
 
 def upload(base: KnowledgeBase, files: Sequence[UploadFile], *, replace: bool) -> Changes:

@@ -45,7 +45,7 @@ class Sources:
     self.unchanged: set[str] = set()
     self._keys: dict[str, str] = {}  # of files, by path
     self._given: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-    self._ids: set[str] = set()
+    self._ids: dict[str, str] = {}  # the file of each
 
   def files(self, paths: Sequence[str], bad: BadRecords) -> list[InputFile]:
     """Returns the files of paths and patterns, each named by its path below its source.
@@ -116,9 +116,13 @@ class Sources:
         document = dataclasses.replace(document, id=(own or free)[0])
       place = there.get(document.id)
       file = self._before.file(place) if place else None
-      if document.id in self._ids or (file in self.unchanged and file not in broken):
-        raise ValueError(f"two documents have the id {document.id!r}; give each its own")
-      self._ids.add(document.id)
+      stays = file in self.unchanged and file not in broken
+      other = self._ids.get(document.id, file if stays else None)
+      if other is not None:
+        files = {each.partition("/")[2] for each in (document.file, other)} - {""}
+        where = f", of {' and '.join(sorted(files))}" if files else ""
+        raise ValueError(f"two documents have the id {document.id!r}{where}; give each its own")
+      self._ids[document.id] = document.file
       named.append(document)
     return named
 

@@ -135,7 +135,7 @@ class EditForm(pydantic.BaseModel):
       )
     return there
 
-  def _unchanged(self, own: Record, base: KnowledgeBase) -> Iterator[Record]:
+  def _unchanged(self, own: dict[str, Any], base: KnowledgeBase) -> Iterator[dict[str, Any]]:
     """Yields a record, which a change asks for once nobody else writes."""
     self._shown(base)
     yield own

@@ -225,7 +225,7 @@ def test_two_files_with_one_id_are_refused_whichever_is_read(folder, tmp_path):
   (folder / "a.jsonl").write_text(lines(moss="It grows."))
   base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
   (folder / "b.jsonl").write_text(lines(moss="It dries."))
-  with pytest.raises(ValueError, match="two documents have the id 'moss', of a.jsonl and b.jsonl; give"):
+  with pytest.raises(ValueError, match="'moss', of a.jsonl and b.jsonl; give"):
     base.sync(folder)
   (folder / "a.jsonl").write_text(lines(oak="It grows."))
   base.sync(folder)

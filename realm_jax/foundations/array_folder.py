@@ -385,6 +385,7 @@ def _digest_of(content: bytes | memoryview) -> str:
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
-  """Returns the bytes of an array, without a copy if they are contiguous."""
+  """Returns the bytes of an array in this machine's order, without a copy if they are so."""
+  native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
   # uint8, because the buffer protocol lacks bfloat16.
-  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+  return native.reshape(-1).view(np.uint8).data

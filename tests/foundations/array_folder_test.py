@@ -43,6 +43,17 @@ def test_arrays_are_mapped_or_read_as_they_were(tmp_path):
   assert_equal(array_folder.read_arrays(os.fspath(tmp_path), folder.records), ARRAYS)
 
 
+def test_an_array_has_its_values_whatever_the_order_of_its_bytes_and_items(tmp_path):
+  values = np.arange(12, dtype=np.float32).reshape(3, 4)
+  arrays = {"bytes": values.astype(">f4"), "columns": np.asfortranarray(values)}
+  folder = Folder(write(tmp_path, arrays), kind=KIND, of=dict)
+  array_folder.write_file(os.fspath(tmp_path / "file"), arrays, kind=KIND)
+  read = array_folder.read_arrays(os.fspath(tmp_path), folder.records)
+  opened, _ = array_folder.open_file(tmp_path / "file", kind=KIND, shapes={})
+  for found in (folder.mapped(arrays), read, opened):
+    assert_equal(found, dict.fromkeys(arrays, values))
+
+
 def test_a_bounded_number_of_arrays_is_read_at_a_time(tmp_path, monkeypatch):
   at_once, most, lock = 0, 0, threading.Lock()
 

@@ -1,6 +1,7 @@
 """Rankings of documents by their best passages, and their metrics against judgements."""
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -198,20 +199,32 @@ def _run_line(*columns: str) -> str:
 
 
 def read_run(path: str | os.PathLike) -> Run:
-  """Reads a TREC run file; equal scores keep the order of its lines."""
+  """Reads a TREC run file; equal scores keep the order of its lines.
+
+  Raises:
+    FileNotFoundError: If the file is missing.
+    ValueError: If a line ranks nothing, or what an earlier one has ranked, or no line does.
+  """
   run: dict[str, dict[str, float]] = {}
   for number, line in enumerate(text_files.read_lines(path), 1):
     columns = columns_of(line, least=6)
     if not columns:
       continue
     try:
-      query, _, document, _, score, _ = columns
-      run.setdefault(query, {})[document] = float(score)
+      query, _, document, _, written, _ = columns
+      if math.isnan(score := float(written)):
+        raise ValueError("its score is NaN")
     except ValueError as error:
       raise ValueError(
         f"{os.fspath(path)}, line {number} is not `query Q0 document rank score tag`, with tabs if "
         f"a name has spaces: {error}"
       ) from error
+    if document in run.setdefault(query, {}):
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} ranks document {document!r} for query {query!r}, as an "
+        "earlier line does; keep the better one"
+      )
+    run[query][document] = score
   if not run:
     raise ValueError(f"{os.fspath(path)} ranks nothing")
   return {

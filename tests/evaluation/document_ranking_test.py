@@ -42,6 +42,21 @@ def test_a_run_file_is_ordered_by_score_then_by_line(tmp_path):
   assert list(read_run(tmp_path / "run.trec")["q"]) == ["c", "b", "a"]
 
 
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    ("q Q0 a 3 0.5 x", "line 3 ranks document 'a' for query 'q', as an earlier line does"),
+    ("q Q0 a 3 2 x", "line 3 ranks document 'a'"),
+    ("q Q0 c 3 nan x", "line 3 is not .*: its score is NaN"),
+    ("q Q0 c 3 best x", "line 3 is not .*'best'"),
+  ],
+)
+def test_what_has_two_scores_or_none_is_not_ranked_by_one_of_them(tmp_path, line, message):
+  (tmp_path / "run.trec").write_text(f"q Q0 a 1 2 x\nq Q0 b 2 1 x\n{line}\n")
+  with pytest.raises(ValueError, match=message):
+    read_run(tmp_path / "run.trec")
+
+
 def _by_hand(ranking, grades):
   gains = [grades.get(document, 0) for document in ranking]
   ideal = sorted(grades.values(), reverse=True)

@@ -27,6 +27,7 @@ _FORMAT = (
 
 # Query id to document name to grade; grades above 0 are relevant.
 Judgements = Mapping[str, Mapping[str, int]]
+_LARGEST_GRADE = 1_000_000  # what computes metrics takes memory by it, and counts others as none
 # How the last column of judgements is called by those who write a header.
 _HEADERS = ("score", "grade", "rel", "relevance", "relevancy", "label", "judgment", "judgement")
 
@@ -244,6 +245,8 @@ def read_judgements(path: str | os.PathLike) -> Judgements:
       if len(iteration) > 1:
         raise ValueError(f"{len(columns)} columns")
       grade = int(re.sub(r"\.0+$", "", written))
+      if abs(grade) > _LARGEST_GRADE:
+        raise ValueError(f"the grade is beyond {_LARGEST_GRADE:,}")
     except ValueError as error:
       raise ValueError(
         f"{os.fspath(path)}, line {number} is not a judgement ({error}); write query, document and "

@@ -268,6 +268,8 @@ def test_judgements_are_read_as_they_are_meant(tmp_path, content, expected):
   [
     (b"1 0 my notes.txt 1\n", "line 1 .*5 columns.*tabs"),
     (b"1\ta\t0.5\n", "line 1 .*'0.5'"),
+    (b"1\ta\t1\n1\tb\t1764267061000\n", "line 2 .*the grade is beyond 1,000,000"),
+    (b"1 0 a -9223372036854775809\n", "line 1 .*the grade is beyond"),
     (b"1\ta\t1\n1\tb\tscore\n", "line 2 .*'score'"),
     (b"1\ta\t1\n1\ta\t2\n", "line 2 grades"),
     (b"1\ta\t1\n1\tb\xff\t1\n", "line 2 is not UTF-8"),

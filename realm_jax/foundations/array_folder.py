@@ -98,12 +98,22 @@ def named_arrays(value: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray
 
 
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
-  """Returns the record of each array."""
+  """Returns the record of each array.
+
+  Raises:
+    ValueError: If one cannot be stored.
+  """
+  return {
+    name: record._replace(sha256=_digest_of(as_bytes(arrays[name])))
+    for name, record in _unsigned(arrays).items()
+  }
+
+
+def _unsigned(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
+  """Returns the record of each array without its SHA-256."""
   for name, array in arrays.items():
     _check(name, array.dtype.name, array.shape)
-  return {
-    name: ArrayRecord(a.shape, a.dtype.name, _digest_of(as_bytes(a))) for name, a in arrays.items()
-  }
+  return {name: ArrayRecord(array.shape, array.dtype.name) for name, array in arrays.items()}
 
 
 def digest(records: Mapping[str, ArrayRecord], *others: str) -> str:
@@ -173,10 +183,16 @@ def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
 def write(
   directory: str, arrays: Mapping[str, np.ndarray], *, kind: FolderKind, description: Any = None
 ) -> None:
-  """Writes a folder, local or in a bucket, which need not be new."""
-  write_arrays(directory, arrays)
+  """Writes a folder, local or in a bucket, which need not be new.
+
+  Raises:
+    ValueError: If an array cannot be stored. Nothing is written.
+  """
   content = encode(kind, description, describe(arrays))
-  atomic_files.write_bytes(os.path.join(directory, FOLDER_FILE), content)
+  file = object_store.Path(directory) / FOLDER_FILE
+  file.unlink(missing_ok=True)  # a folder that was there is unfinished from here on
+  write_arrays(directory, arrays)
+  atomic_files.write_bytes(file, content)
 
 
 def write_arrays(directory: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -211,20 +227,37 @@ def _read_array(directory: str, name: str, record: ArrayRecord) -> np.ndarray:
 
 
 class Writer:
-  """Writes a folder array by array, or many at a time, keeping no rows in memory."""
+  """Writes a folder array by array, or many at a time, keeping no rows in memory.
+
+  Args:
+    directory: An empty one.
+  """
 
   def __init__(self, directory: str | os.PathLike, *, kind: FolderKind):
     self._directory, self._kind = os.fspath(directory), kind
     self._columns: dict[str, Column] = {}
+    self._whole: dict[str, ArrayRecord] = {}
 
   def column(self, name: str, dtype: np.dtype | str, shape: tuple[int, ...] = ()) -> "Column":
-    """Returns a new array, whose rows are of a dtype and shape and have yet to be appended."""
+    """Returns a new array, whose rows are of a dtype and shape and have yet to be appended.
+
+    Raises:
+      ValueError: If it cannot be stored, or its rows have no bytes by which to count them.
+    """
+    _check(name, np.dtype(dtype).name, shape)
+    if 0 in shape:
+      raise ValueError(f"rows {[*shape]} of {name} have no bytes, so that they cannot be counted")
     self._columns[name] = Column(_file(self._directory, name), np.dtype(dtype), shape)
     return self._columns[name]
 
   def write(self, name: str, array: np.ndarray) -> None:
-    """Writes an array of at least one axis."""
-    self.column(name, array.dtype, array.shape[1:]).append(as_bytes(array))
+    """Writes an array.
+
+    Raises:
+      ValueError: If it cannot be stored.
+    """
+    self._whole |= describe({name: array})
+    write_arrays(self._directory, {name: array})
 
   def finish(self, description: Any) -> None:
     """Writes what makes the directory a folder."""
@@ -233,7 +266,7 @@ class Writer:
 
   def records(self) -> dict[str, ArrayRecord]:
     """Returns the records of all arrays, to which nothing is appended any more."""
-    return {name: column.close() for name, column in self._columns.items()}
+    return {n: column.close() for n, column in self._columns.items()} | self._whole
 
 
 class Column:
@@ -328,9 +361,12 @@ class Folder(Generic[Description]):
 def write_file(
   path: str, arrays: Mapping[str, np.ndarray], *, kind: Kind, description: Any = None
 ) -> None:
-  """Writes arrays to one file, which is on the disk when this returns; no SHA-256 is recorded."""
-  records = {name: ArrayRecord(a.shape, a.dtype.name) for name, a in arrays.items()}
-  header = _encode(kind, description, records).encode()
+  """Writes arrays to one file, which is on the disk when this returns; no SHA-256 is recorded.
+
+  Raises:
+    ValueError: If an array cannot be stored. Nothing is written.
+  """
+  header = _encode(kind, description, _unsigned(arrays)).encode()
   header += b" " * _padding(8 + len(header))
   with open(path, "wb") as file:
     file.write(len(header).to_bytes(8, "little") + header)

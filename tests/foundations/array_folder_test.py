@@ -30,7 +30,7 @@ def assert_equal(found, expected):
   assert found.keys() == expected.keys()
   for name, array in expected.items():
     assert found[name].dtype == array.dtype
-    np.testing.assert_array_equal(found[name], array)
+    np.testing.assert_array_equal(found[name], array, strict=True)
 
 
 def test_arrays_are_mapped_or_read_as_they_were(tmp_path):
@@ -215,3 +215,57 @@ def test_a_file_that_is_cut_or_longer_is_refused(tmp_path):
     file.write_bytes(changed)
     with pytest.raises(ValueError, match=f"{file} is damaged"):
       array_folder.open_file(file, kind=KIND, shapes={})
+
+
+@pytest.mark.parametrize("way", ["at once", "array by array", "one file"])
+@pytest.mark.parametrize(
+  "array",
+  [
+    np.arange(3, dtype=">i4"),
+    np.asfortranarray(np.arange(6.0, dtype=">f8").reshape(2, 3)),
+    np.array(7),
+    np.zeros((3, 0), np.int8),
+    np.zeros((2, 0, 4), np.float16),
+  ],
+)
+def test_any_order_of_bytes_and_any_shape_is_kept(tmp_path, array, way):
+  arrays = {"a": array}
+  if way == "one file":
+    array_folder.write_file(f"{tmp_path}/file", arrays, kind=KIND)
+    found, _ = array_folder.open_file(f"{tmp_path}/file", kind=KIND, shapes={})
+  else:
+    if way == "at once":
+      write(tmp_path, arrays)
+    else:
+      writer = array_folder.Writer(tmp_path, kind=KIND)
+      writer.write("a", array)
+      writer.finish({})
+    found = Folder(tmp_path, kind=KIND, of=dict).mapped("a")
+  assert_equal(found, {"a": array.astype(array.dtype.newbyteorder("="))})
+
+
+@pytest.mark.parametrize("name, dtype", [("a", "U3"), ("a", "V4"), ("a", "O"), ("b/../a", "i4")])
+def test_what_could_not_be_read_is_not_written(tmp_path, name, dtype):
+  writer = array_folder.Writer(tmp_path, kind=KIND)
+  array = np.zeros(2, dtype)
+  ways = [
+    lambda: write(tmp_path, {name: array}),
+    lambda: array_folder.write_file(f"{tmp_path}/file", {name: array}, kind=KIND),
+    lambda: writer.write(name, array),
+    lambda: writer.column(name, dtype),
+  ]
+  for way in ways:
+    with pytest.raises(ValueError, match="cannot be stored"):
+      way()
+  with pytest.raises(ValueError, match="cannot be counted"):
+    writer.column("a", "i4", (3, 0))
+  assert not [*tmp_path.iterdir()]
+
+
+def test_a_writer_that_dies_in_the_place_of_a_folder_leaves_none(tmp_path, monkeypatch):
+  write(tmp_path)
+  monkeypatch.setattr(array_folder, "write_arrays", lambda *_: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    write(tmp_path)
+  with pytest.raises(FileNotFoundError, match="make it again"):
+    Folder(tmp_path, kind=KIND, of=dict)

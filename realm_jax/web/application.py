@@ -140,7 +140,11 @@ class Turns:
 
 
 def route_class(turns: Callable[[str, set[str]], Turns]) -> type[APIRoute]:
-  """Returns routes whose calls take the turns of their path and methods."""
+  """Returns routes whose calls take the turns of their path and methods.
+
+  Those of an API refuse a parameter that they do not know, or that is there twice: a search without
+  its condition, and a deletion without its id, would be of more than is meant.
+  """
 
   class Route(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings):
@@ -150,8 +154,20 @@ def route_class(turns: Callable[[str, set[str]], Turns]) -> type[APIRoute]:
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
       handle = super().get_route_handler()
+      documented = (self.openapi_extra or {}).get("parameters", ())
+      known = [
+        *(one.alias for one in self.dependant.query_params),
+        *(p["name"] for p in documented),
+      ]
 
       async def handle_json_of_ours(request: Request) -> Response:
+        names = [name for name, _ in request.query_params.multi_items()]
+        for name in names if self.path.startswith("/api/") else ():
+          if name not in known or names.count(name) > 1:
+            wrong = (
+              "is there twice" if name in known else f"is none of {', '.join(known) or 'none'}"
+            )
+            raise HTTPException(422, f"parameter {name!r:.60} {wrong}")
         return await handle(_Request(request.scope, request.receive))
 
       return handle_json_of_ours

@@ -65,7 +65,24 @@ def test_the_api_finds_what_python_finds(base):
     answer = client.get("/api/search", params={"q": "shade grows", "k": 2, "where": text}).json()
     assert [(hit["id"], hit["score"]) for hit in answer["hits"]] == [(h.id, h.score) for h in hits]
     assert answer["hits"][0]["fields"] == hits[0].fields
-  assert found(client, q="shade", question="moss") == found(client, q="shade"), "what a page shows"
+
+
+@pytest.mark.parametrize(
+  ("wrong", "reason"),
+  [
+    ({"were": '{"year": 1958}'}, "parameter 'were' is none of q, k, where"),
+    ({"exact": "true"}, "'exact' is none of"),
+    ({"question": "moss"}, "'question' is none of"),
+    ({"where": ['{"year": 1958}', '{"kind": "plant"}']}, "'where' is there twice"),
+    ({"k": ["1", "1"]}, "'k' is there twice"),
+  ],
+)
+def test_no_condition_of_a_search_is_left_out_unsaid(base, wrong, reason):
+  client = client_of(base)
+  for path in ("/api/search", "/api/answer"):
+    refused = client.get(path, params={"q": "shade", **wrong})
+    assert refused.status_code == 422 and reason in refused.json()["detail"]
+  assert client.get("/", params={"q": "shade", "utm_source": "x"}).status_code == 200
 
 
 def test_answers_appear_once_a_reader_is_there(base, tmp_path):
@@ -525,6 +542,21 @@ def test_feedback_is_for_those_who_know_the_token_and_acts_at_once(base):
   assert client.delete("/api/feedback", **forget).status_code == 204
   assert client.delete("/api/feedback", **forget).status_code == 422
   assert found(client, q=said["question"]) == ["a/moss.txt"]
+
+
+def test_no_more_is_deleted_than_is_named(base):
+  client, question = client_of(base, TOKEN), "where is moss"
+  base.feedback(question, useful="fern", not_useful="a/moss.txt")
+
+  def delete(path, **wanted):
+    return client.delete(f"/api/{path}", params=wanted, headers=BEARER).status_code
+
+  for wrong in ({"Id": "fern"}, {"passage": 0}, {"id": ""}, {"id": ["fern", "a/moss.txt"]}):
+    assert delete("feedback", question=question, **wrong) == 422
+  assert delete("document", id=["fern", "a/moss.txt"]) == 422
+  assert len(base.past_question(question).judged) == 2 and len(base) == 3
+  assert delete("feedback", question=question, id="fern") == 204
+  assert [one.id for one in base.past_question(question).judged] == ["a/moss.txt"]
 
 
 @pytest.mark.parametrize(

@@ -397,13 +397,15 @@ def _api(
 
   @router.delete(
     "/api/feedback",
-    summary="Forgets a past question, or what was said about the passage of an `id`",
+    summary="Forgets a past question, or what was said about a document or one passage of it",
     status_code=204,
     dependencies=editing,
   )
-  def forget(question: Text, id: Id = "", passage: int = 0) -> None:
-    if id:
-      base.take_back(question, (id, passage))
+  def forget(question: Text, id: Id | None = None, passage: int | None = None) -> None:
+    if id is not None:
+      base.take_back(question, id if passage is None else (id, passage))
+    elif passage is not None:
+      raise ValueError(f"passage={passage} is of no document; give its id as well")
     else:
       base.forget(question)
 

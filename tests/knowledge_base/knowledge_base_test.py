@@ -219,6 +219,13 @@ def nested(depth):
     (lambda base: base.search("moss", where={"year": {"ne": [[1958]]}}), "1958"),
     (lambda base: base.search("moss", where="year"), "where='year'"),
     (lambda base: base.search("moss", where={"year": {"gte": {1}}}), "JSON cannot hold"),
+    (
+      lambda base: base.search("moss", where={"year": {"gte": None}}),
+      "year has gte=None, which no",
+    ),
+    (lambda base: base.search("moss", where={"year": {"lt": 2, "gt": [1]}}), r"gt=\[1\], which no"),
+    (lambda base: base.search("moss", where={"year": {"lte": float("nan")}}), "lte=None, which no"),
+    (lambda base: base.search("moss", where={7: 1958}), "give a mapping of fields"),
     (lambda base: base.search("moss", where={"year": [[1958]]}), "1958"),
     (lambda base: base.search("moss", k=0), "k=0"),
     (lambda base: base.add(None), "None is no text"),

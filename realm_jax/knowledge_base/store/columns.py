@@ -255,6 +255,11 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
     raise ValueError(f"where: {name} has {condition!r:.60}; conditions are {', '.join(_OPERATORS)}")
   given = json_values({side: bound for side, bound in condition.items() if side in _BOUNDS})
   bounds = {side: _Comparable.of(bound) for side, bound in given.items()}
+  if nothing := [side for side, bound in bounds.items() if not bound.kind]:
+    raise ValueError(
+      f"where: {name} has {nothing[0]}={given[nothing[0]]!r:.60}, which nothing compares with; "
+      "give a number, a text or a time, or leave it out"
+    )
   excluded = [_is_one_of(name, condition[n]) for n in _EXCLUDING if n in condition]
   exists = condition.get("exists")
   if "exists" in condition and not isinstance(exists, bool):

@@ -202,7 +202,7 @@ class Snapshot:
     """Returns what tells which of some passages `[R]` satisfy all conditions; None if all do."""
     if not where:
       return None
-    if not isinstance(where, Mapping):
+    if not isinstance(where, Mapping) or not all(isinstance(name, str) for name in where):
       raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
     for name, condition in where.items():
       if not selects_missing(name, condition):

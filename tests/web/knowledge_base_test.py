@@ -373,10 +373,22 @@ def test_another_writer_is_waited_for(base):
     ({"field": "author", "equal": "Lee, Ann"}, {"fern"}),
     ({"field": "author", "equal": 'Kim, "Lee, Ann"'}, {"a/moss.txt", "fern"}),
     ({"field": "author", "equal": '"'}, set()),
+    ({"field": "year", "equal": "null"}, set()),
+    ({"field": "year", "equal": "NaN, 1960"}, {"fern"}),
+    ({"field": "author", "equal": "-Infinity, 1e400, Kim"}, {"a/moss.txt"}),
+    ({"field": "year", "least": "NaN"}, set()),
+    ({"field": "tags", "least": "1.5"}, {"fern"}),
+    ({"field": "year", "least": "1959", "where": '{"author": "Kim"}'}, set()),
+    ({"field": "year", "least": "1959", "where": '{"author": "Lee, Ann"}'}, {"fern"}),
   ],
 )
 def test_the_page_filters_by_a_field(base, condition, expected):
-  base.update([{**DOCUMENTS[0], "author": "Kim"}, {**DOCUMENTS[1], "author": "Lee, Ann"}])
+  base.update(
+    [
+      {**DOCUMENTS[0], "author": "Kim", "tags": ["1.2"]},
+      {**DOCUMENTS[1], "author": "Lee, Ann", "tags": ["1.10", "1.9"]},
+    ]
+  )
   page = client_of(base).get("/", params={"q": "shade", **condition}).text
   titles = {"a/moss.txt": ">Moss</a>", "fern": ">fern</a>", HOSTILE: "&lt;/script&gt;</a>"}
   assert {id for id, title in titles.items() if title in page.partition("<main")[2]} == expected

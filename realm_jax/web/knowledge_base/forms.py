@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -70,7 +71,8 @@ class Search(pydantic.BaseModel):
     for name, typed in self:
       _check_length(name, str(typed))
     asked = asking.query({**defaults, **dict(self)})
-    return dataclasses.replace(asked, where=self._where(examples) or asked.where)
+    where = {**(asked.where or {}), **self._where(examples)}
+    return dataclasses.replace(asked, where=where or None)
 
   def _where(self, examples: Mapping[str, Any]) -> dict[str, Any]:
     if not self.field:
@@ -80,7 +82,10 @@ class Search(pydantic.BaseModel):
       (words,) = csv.reader([" ".join(self.equal.split())], skipinitialspace=True)
       words = dict.fromkeys(filter(None, [self.equal, *map(str.strip, words)]))
       return {self.field: [value for word in words for value in (word, _value(word))]}
-    is_text = isinstance(examples.get(self.field), str)
+    example = examples.get(self.field)
+    is_text = all(
+      isinstance(one, str) for one in (example if isinstance(example, list) else [example])
+    )
     bounds = {"gte": self.least, "lte": self.most}
     found = {side: text if is_text else _value(text) for side, text in bounds.items() if text}
     return {self.field: found} if found else {}
@@ -198,4 +203,5 @@ def _value(text: str) -> Any:
     found = json.loads(text)
   except (ValueError, RecursionError):
     return text
-  return text if isinstance(found, (list, dict)) else found
+  is_meant = isinstance(found, int) or (isinstance(found, float) and math.isfinite(found))
+  return found if is_meant else text

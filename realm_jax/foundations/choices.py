@@ -21,9 +21,8 @@ class Bounds:
   below: float = math.inf
 
   def hold(self, value: float) -> bool:
-    return (
-      math.isfinite(value) and self.least <= value <= self.most and self.above < value < self.below
-    )
+    is_within = self.least <= value <= self.most and self.above < value < self.below
+    return _is_finite(value) and is_within
 
   def __str__(self) -> str:
     words = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
@@ -111,7 +110,9 @@ def _fault(kind: Any, value: Any) -> str:
     is_number = isinstance(value, number) and not isinstance(value, bool)
     if is_number and bounds.hold(value):
       return ""
-    return f"give {f'a number ({parts[0].__name__}), ' * (not is_number)}{bounds}"
+    is_too_large = is_number and value > 0 and not _is_finite(value)
+    what = "" if is_number else f"a number ({parts[0].__name__}), "
+    return f"give {what}{'a smaller one, ' * is_too_large}{bounds}"
   if origin is Annotated:
     return _fault(parts[0], value)
   if origin in (typing.Union, types.UnionType):
@@ -129,6 +130,13 @@ def _fault(kind: Any, value: Any) -> str:
     each = parts if origin is tuple and Ellipsis not in parts else parts[:1] * len(value)
     return next(filter(None, map(_fault, each, value)), "")
   return ""
+
+
+def _is_finite(value: float) -> bool:
+  try:
+    return math.isfinite(value)
+  except OverflowError:  # an integer that no float can hold
+    return False
 
 
 def _as_text(value: Any) -> str:

@@ -29,12 +29,12 @@ def test_a_setting_is_one_of_the_choices_of_its_type():
 @pytest.mark.parametrize(
   ("kind", "good", "bad", "remedy"),
   [
-    (choices.Count, [1, 7, np.int64(3)], [0, -1, 1.0, "1", None, True], "at least 1$"),
-    (choices.CountOrZero, [0, 7], [-1, 0.5], "at least 0$"),
+    (choices.Count, [1, 7, 10**300], [0, -1, 1.0, "1", None, True, 10**400], "at least 1$"),
+    (choices.CountOrZero, [0, np.int64(3)], [-1, 0.5, -(10**400)], "at least 0$"),
     (choices.Seed, [0, 2**63 - 1], [-1, 2**63, 10**23], "at least 0 and below 9223372036854775808"),
     (choices.Positive, [1e-30, 7, 1e300], [0, -1.0, math.nan, math.inf, "1"], "above 0$"),
     (choices.PositiveOrZero, [0, 0.5], [-1e-9, -math.inf, math.nan], "at least 0$"),
-    (choices.Share, [0, 0.5, 1], [-0.1, 1.1, math.nan], "at least 0 and at most 1$"),
+    (choices.Share, [0, 0.5, 1], [-0.1, 1.1, math.nan, 10**400], "at least 0 and at most 1$"),
     (choices.Rate, [0.0, 0.999], [1, 1.0, -0.1, math.nan], "at least 0 and below 1$"),
     (choices.Count | None, [None, 1], [0], "at least 1$"),
     (tuple[choices.Count, ...], [(), (1, 2)], [(1, 0)], "at least 1$"),
@@ -55,6 +55,8 @@ def test_a_fault_is_told_with_the_value():
     choices.check(choices.Share, rate=2)
   with pytest.raises(ValueError, match=r"^n=5,0; give at least 1$"):
     choices.check(tuple[choices.Count, ...], n=(5, 0))
+  with pytest.raises(ValueError, match=r"^n=9{400}; give a smaller one, at least 1$"):
+    choices.check(choices.Count, n=10**400 - 1)
   with pytest.raises(ValueError, match=r"^n='5'; give a number \(int\), at least 1$"):
     choices.check(choices.Count, n="5")
 

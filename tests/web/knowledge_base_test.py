@@ -412,6 +412,8 @@ def test_what_is_stored_and_typed_is_escaped(base, path):
   [
     ("/api/search?q=moss&k=1000000000", 422),
     ("/api/search?q=" + "a" * 3000, 422),
+    *(("/api/search?q=moss&" + name + "=" + "9" * 400, 422) for name in ("k", "per_document")),
+    ("/?q=moss&around=" + "9" * 400, 422),
     ("/api/search?q=%ff%00", 200),
     ("/api/search?q=moss&where=year", 422),
     ("/api/search?q=moss&min_answerable=0.5", 422),

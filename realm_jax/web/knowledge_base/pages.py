@@ -204,7 +204,10 @@ def _pages(
         query = asked.query(values, k=_SHOWN)
         found = base.search(**{**vars(query), "k": query.k + 1})
         if len(found) > query.k:
-          found = dataclasses.replace(found, found=found.found[: query.k])
+          # One more changes what age does to the others, and how probable an answer is.
+          differs = query.newer is not None or found.answerable is not None
+          first = dataclasses.replace(found, found=found.found[: query.k])
+          found = base.search(**vars(query)) if differs else first
           if query.k < MAX_FOUND:
             k = min(query.k + _MORE, MAX_FOUND)
             more = urllib.parse.urlencode({**request.query_params, "k": k})

@@ -56,6 +56,8 @@ def plain(annotation: Any) -> Plain | None:
     inner = plain(parts[0])
     if inner is None or choices.WHOLE in parts:
       return inner and Plain("TEXT", lambda text: (text,))
+    if annotation == choices.Words:
+      return inner
     return Plain(f"{inner.metavar} ({parts[1]})", inner.read)
   if (some := _without_none(annotation)) is not annotation:
     inner = plain(some)
@@ -122,11 +124,14 @@ class Keyword:
     return choices.WHOLE in typing.get_args(self.annotation)
 
   def checked(self, value: Any) -> Any:
-    """Returns a value with `~` as the home directory; refuses one that its type does not allow."""
+    """Returns a value, of which `~` is the home directory unless it is words; refuses one that its
+    type does not allow."""
     name = self.name.rpartition(".")[2]
     if self.default != value and value in ("", ("",)) or self.default is REQUIRED and value == ():
       raise ValueError(f"{name} is empty; give a value, or leave it out")
     choices.check(self.annotation, **{name: value})
+    if _without_none(self.annotation) == choices.Words:
+      return value
     return tuple(map(_at_home, value)) if isinstance(value, tuple) else _at_home(value)
 
   @property

@@ -48,6 +48,7 @@ _SCALARS = {bool: bool, int: numbers.Integral, float: numbers.Real, str: (str, o
 IMPORTED = "a setting that models from elsewhere bring; gin sets it, but no flag"
 OBJECT = "an object, which programs alone give"
 WHOLE = "a text that is one item of a sequence, with its commas"
+Words = Annotated[str, "a text that names no file"]
 # Wordpieces of a text between [CLS] and [SEP], and of a passage, with a title's [SEP].
 TextLength = Annotated[int, Bounds(least=3)]
 PassageLength = Annotated[int, Bounds(least=4)]

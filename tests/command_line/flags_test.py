@@ -9,12 +9,15 @@ import pytest
 
 from realm_jax.command_line import flags
 from realm_jax.foundations import choices
+from realm_jax.jobs.answering.ask import ask
+from realm_jax.jobs.knowledge_base.questions import search
 
 
 @pytest.mark.parametrize(
   ("annotation", "shown", "values", "wrong"),
   [
     (str, "TEXT", {"a b": "a b", "": "", "none": "none"}, []),
+    (choices.Words | None, "TEXT or none", {"a b": "a b", "none": None}, []),
     (int, "INT", {"1_000": 1000, "-3": -3}, ["ten", "1.5", "none"]),
     (float, "FLOAT", {"3e-5": 3e-5, "inf": math.inf}, ["much"]),
     (bool, "true|false", {"True": True, "false": False}, ["yes"]),
@@ -38,6 +41,17 @@ def test_a_type_reads_what_it_shows_and_nothing_else(annotation, shown, values, 
     with pytest.raises(ValueError) as error:
       flags.parse([f"--k={text}"], [keyword])
     assert str(error.value) == f"--k: {text!r} is not {shown}"
+
+
+def test_a_question_is_asked_as_it_is_typed_and_a_path_may_begin_at_home(monkeypatch):
+  monkeypatch.setenv("HOME", "/home/ann")
+  found = flags.parse(["~/kb", "~/.ssh or ~", "--after=~"], flags.keywords(search))
+  question = {"query.question": "~/.ssh or ~", "query.after": "~"}
+  assert found == {"opening.path": "/home/ann/kb", **question}
+  assert flags.parse(["~/a [MASK]", "--target=~"], flags.keywords(ask)) == {
+    "query": "~/a [MASK]",
+    "target": "~",
+  }
 
 
 @pytest.mark.parametrize("annotation", [dict[str, int], tuple[tuple[int, int], ...], int | str])

@@ -16,11 +16,11 @@ _ANSWERS = FileKind(name="a file of answers", start=r'\{.*"prediction": ')
 
 
 def ask(
-  query: str | None = None,
+  query: choices.Words | None = None,
   *,
   sources: Sources = Sources(),
   answers: choices.Count = 3,
-  target: str | None = None,
+  target: choices.Words | None = None,
   max_answer_length: choices.Count = 4,
   questions: str | None = None,
   output: str | None = None,

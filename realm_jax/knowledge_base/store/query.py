@@ -56,7 +56,7 @@ class Query(choices.Checked):
     ValueError: If the question is no text, or another field is out of its bounds.
   """
 
-  question: str
+  question: choices.Words
   _: dataclasses.KW_ONLY
   k: choices.Count = 5
   where: Annotated[Where, choices.Written("JSON object", conditions)] | None = None
@@ -68,7 +68,7 @@ class Query(choices.Checked):
   distinct: bool = False
   newer: str | None = None
   around: choices.CountOrZero = 0
-  after: str | None = None
+  after: choices.Words | None = None
   rerank: Annotated[Any, choices.OBJECT] = None
   generate: Annotated[Any, choices.OBJECT] = None
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import types
 import urllib.request
 
 import pytest
@@ -660,6 +661,20 @@ def test_more_passages_than_ten_are_a_link_away_up_to_a_hundred(tmp_path):
     address = link and html.unescape(link[1])
   assert shown == [10, 40, 70, 100]
   assert "More" not in client.get("/?q=moss&field=n&most=9").text
+
+
+def test_a_page_has_the_scores_and_the_probability_of_as_many_passages_as_it_shows(
+  tmp_path, monkeypatch
+):
+  texts = [{"id": f"n{n}", "text": "Moss " * (n + 1), "year": n} for n in range(80)]
+  base = KnowledgeBase.create(tmp_path / "kb", texts, language="en")
+  scores = [f"{hit.score:.2f}" for hit in base.search("moss", k=70, newer="year:20")]
+  page = client_of(base).get("/?q=moss&k=70&newer=year:20").text
+  assert re.findall(r'title="score">([^<]*)<', page) == scores
+  known = types.SimpleNamespace(is_of=lambda *_: True, is_stale=lambda _: False)
+  known.probability = lambda features, k: k / 100
+  monkeypatch.setattr(base._folder, "answerability", lambda snapshot: known)
+  assert "(10 %)" in client_of(base).get("/?q=moss").text
 
 
 def test_files_are_uploaded_by_those_who_may_edit(base):

@@ -538,6 +538,22 @@ def test_a_folder_to_serve_is_opened_first(tmp_path):
     serve(tmp_path, port=0)
 
 
+def test_a_python_without_docstrings_serves_it_too(base):
+  asked = """
+import sys
+from fastapi.testclient import TestClient
+from realm_jax import KnowledgeBase
+from realm_jax.web.knowledge_base.pages import make_app
+
+client = TestClient(make_app(KnowledgeBase(sys.argv[1])), base_url="http://localhost")
+print(*(client.get(path).status_code for path in ("/?q=moss", "/api/search?q=moss", "/docs")))
+"""
+  shown = subprocess.run(
+    [sys.executable, "-OO", "-c", asked, base.path], capture_output=True, text=True, check=True
+  )
+  assert shown.stdout.split() == ["200"] * 3
+
+
 def test_feedback_is_for_those_who_know_the_token_and_acts_at_once(base):
   said = {"question": "where is moss", "useful": [["fern", 0]], "not_useful": ["a/moss.txt"]}
   for client in (client_of(base), client_of(base, TOKEN)):

@@ -22,7 +22,8 @@ _MEANINGS, _KEYWORD = choices.meanings(inspect.getdoc(Query) or ""), inspect.Par
 _OWN = [
   own.replace(kind=_KEYWORD, annotation=Annotated[own.annotation, pydantic.Field(description=text)])
   for name, own in inspect.signature(Query).parameters.items()
-  if name in _NAMES and (text := _MEANINGS[name])
+  if name in _NAMES
+  for text in [_MEANINGS.get(name)]  # none if Python leaves out docstrings
 ]
 _EMPTY = inspect.Parameter.empty
 _FIELDS: Any = {o.name: (o.annotation, ... if o.default is _EMPTY else o.default) for o in _OWN}

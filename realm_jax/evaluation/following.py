@@ -55,7 +55,7 @@ class Following(choices.Checked):
         try:
           step = generations.read_manifest(index, generation).training_step
           metrics = evaluated(dataclasses.replace(sources, step=step, generation=generation))
-        except DamagedCheckpointError as error:
+        except (DamagedCheckpointError, generations.DamagedGenerationError) as error:
           logging.warning("skipping generation %d: %s", generation, error)
           continue
         except FileNotFoundError as error:

@@ -21,4 +21,4 @@ def test_every_test_of_an_extra_has_an_environment():
     else:
       unmarked[file.name] = wanted - INSTALLED
   assert not unmarked, "mark these as `interop`, and add what they need to INTEROP in the Makefile"
-  assert {"langchain_test.py", "tree_searchers_test.py", "prepare_corpus_test.py"} <= marked
+  assert {"retrievers_test.py", "tree_searchers_test.py", "prepare_corpus_test.py"} <= marked

@@ -20,20 +20,7 @@ DOCUMENTS = [
   {"id": "moss", "title": "Moss", "text": "Moss is green."},
   {"id": "oak", "text": "An oak is a tall tree."},
 ]
-WORDS = [
-  "[UNK]",
-  "[CLS]",
-  "[SEP]",
-  "[PAD]",
-  "moss",
-  "is",
-  "green",
-  "an",
-  "oak",
-  "a",
-  "tall",
-  "tree",
-]
+WORDS = "[UNK] [CLS] [SEP] [PAD] moss is green an oak a tall tree".split()
 
 
 def tokenizer():

@@ -30,20 +30,13 @@ for line in sys.argv[1:]:
 """
 
 
-def run(directory, *commands):
-  """Runs commands in one process that has no extra; returns its output, and what it complains."""
-  done = subprocess.run(
-    [sys.executable, "-c", WITHOUT, *commands], cwd=directory, capture_output=True, text=True
-  )
-  assert not done.returncode, done.stderr
-  return done.stdout, done.stderr
-
-
-def test_words_are_searched_without_any_extra(tmp_path):
+def test_words_are_searched_without_any_extra_and_what_needs_one_names_it(tmp_path):
+  """In one process, as if none were installed."""
   (tmp_path / "moss.md").write_text("---\nyear: 1958\n---\n# Moss\nMoss grows in the shade.\n")
   (tmp_path / "oak.txt").write_text("An oak is tall.\n")
-  output, errors = run(
-    tmp_path,
+  questions = (f'{{"question": "shade {n}", "answer": "moss"}}\n' for n in range(200))
+  (tmp_path / "q.jsonl").write_text("".join(questions))
+  works = [
     "kb create kb moss.md",
     "kb add kb oak.txt",
     "kb search kb shade --k=1",
@@ -52,39 +45,28 @@ def test_words_are_searched_without_any_extra(tmp_path):
     "kb compact kb --purge",
     "pretrain --help",
     "examples",
-  )
-  assert output.splitlines().count("0") == 8 and "Moss grows in the shade." in output
-  assert not errors
-
-
-def test_what_needs_an_extra_names_it(tmp_path):
-  questions = (f'{{"question": "shade {n}", "answer": "moss"}}\n' for n in range(200))
-  (tmp_path / "q.jsonl").write_text("".join(questions))
-  (tmp_path / "moss.txt").write_text("Moss grows in the shade.\n")
-  output, errors = run(
-    tmp_path,
-    "kb create kb moss.txt",
-    "kb train kb q.jsonl",
-    "kb serve kb",
-    "kb sync kb moss.txt --watch",
-    "build_index --checkpoints=c --passages=p --index=i",
-    "prepare_corpus --input=q.jsonl --output=out --vocabulary=.",
-  )
-  assert [line for line in output.splitlines() if line in "01"] == ["0", *"11111"]
-  named = [line.partition("'.[")[2].partition("]")[0] for line in errors.splitlines()]
-  assert named == ["encoder", "serve", "watch", "train", "train"]
+  ]
+  needs = {
+    "kb train kb q.jsonl": "encoder",
+    "kb serve kb": "serve",
+    "kb sync kb moss.md --watch": "watch",
+    "build_index --checkpoints=c --passages=p --index=i": "train",
+    "prepare_corpus --input=q.jsonl --output=out --vocabulary=.": "train",
+  }
+  program = [sys.executable, "-c", WITHOUT, *works, *needs]
+  done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+  assert not done.returncode, done.stderr
+  codes = [line for line in done.stdout.splitlines() if line in ("0", "1")]
+  assert codes == [*"0" * len(works), *"1" * len(needs)] and "Moss grows in the" in done.stdout
+  named = [line.partition("'.[")[2].partition("]")[0] for line in done.stderr.splitlines()]
+  assert named == [*needs.values()]
 
 
 @pytest.mark.parametrize("is_checkout", [True, False])
 def test_the_command_suits_a_checkout_and_a_wheel(tmp_path, monkeypatch, is_checkout):
   monkeypatch.setattr(extras, "_CHECKOUT", ROOT if is_checkout else tmp_path)
-  command = extras.how_to_install("serve")
-  assert (
-    command
-    == ("pip install -e '.[serve]' in the checkout", "pip install 'realm_jax[serve]'")[
-      not is_checkout
-    ]
-  )
+  commands = "pip install 'realm_jax[serve]'", "pip install -e '.[serve]' in the checkout"
+  assert extras.how_to_install("serve") == commands[is_checkout]
 
 
 def test_every_extra_that_a_message_names_exists():

@@ -29,20 +29,8 @@ READ = {
 }
 NO_PATHS = {
   *("beam_options", "allow_changes", "frozen_parts", "best_metric", "builder_devices", "topology"),
-  *(
-    "query",
-    "address",
-    "after",
-    "generator",
-    "generator_model",
-    "host",
-    "hosts",
-    "language",
-    "newer",
-    "question",
-    "ids",
-  ),
-  *("edit_token", "passage_prompt", "query_prompt"),
+  *("query", "address", "after", "generator", "generator_model", "host", "hosts", "language"),
+  *("newer", "question", "ids", "edit_token", "passage_prompt", "query_prompt"),
 }
 UPLOAD = str(pathlib.Path(__file__).parents[2] / "launch" / "upload.py")
 # A folder of its own within beam_parts is written and removed.

@@ -117,6 +117,7 @@ HOSTILE_SEGMENTS = {
   "empty": lambda content: b"",
   "short": lambda content: content[:7],
   "cut": lambda content: content[:-64],
+  "longer": lambda content: content + b"x",
   "long header": lambda content: (2**62).to_bytes(8, "little") + content[8:],
   "deep": lambda content: (
     _with_header(content, lambda h: 0)[:0] + (99_999).to_bytes(8, "little") + b"[" * 99_999

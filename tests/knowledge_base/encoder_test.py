@@ -90,14 +90,6 @@ def test_scores_fuse_the_encoder_and_bm25(base, tmp_path):
   np.testing.assert_allclose([hit.score for hit in hits], expected_N, rtol=1e-5, atol=1e-5)
 
 
-def test_there_are_k_passages_although_no_word_is_shared(base):
-  assert len(base.search("zzz", k=3)) == 3
-  assert {hit.id for hit in base.search("zzz", k=3, where={"year": {"gte": 1958}})} == {
-    "moss",
-    "oak",
-  }
-
-
 def test_only_new_text_is_embedded(base, embedded):
   base.update([{**SEA[1], "year": 2026}])
   assert embedded == []
@@ -118,12 +110,6 @@ def test_a_knowledge_base_needs_nothing_outside_its_folder(source, tmp_path):
   base = KnowledgeBase(moved)
   base.add([{"id": "elm", "text": "An elm is a tree."}])
   assert len(base.search("zzz", k=9)) == 6
-
-
-def test_a_missing_encoder_is_named_and_nothing_is_left(tmp_path):
-  with pytest.raises(FileNotFoundError, match="all-MiniLM-L6-v2"):
-    KnowledgeBase.create(tmp_path / "kb", SEA, encoder="all-MiniLM-L6-v2")
-  assert len(KnowledgeBase.create(tmp_path / "kb", SEA, language="en")) == 3
 
 
 def test_an_encoder_of_another_vocabulary_is_refused(source, tmp_path):

@@ -25,12 +25,12 @@ from tests.web.exchanges import (
 )
 
 
-@pytest.fixture
-def base(tmp_path):
-  return made(tmp_path / "kb")
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+  return made(tmp_path_factory.mktemp("sockets") / "kb")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def address(base):
   return served(base)
 
@@ -61,24 +61,47 @@ def test_a_body_that_stops_coming_is_refused(base, monkeypatch):
   assert status_of(response) == 408 and "nothing of the body" in body_of(response)["detail"]
 
 
-def test_a_server_that_stops_tells_clients_that_are_sending(base):
-  program = (
-    "import sys, realm_jax, realm_jax.web.listening as listening; listening._STOPPING = 1;"
-    f"realm_jax.serve(sys.argv[1], port=0, edit_token={TOKEN!r})"
-  )
+# As in a notebook, whose cells run in an event loop.
+PROGRAM = f"""
+import asyncio, sys, time
+import realm_jax
+from realm_jax.web import listening
+
+def generate(*_):
+  print("asked", flush=True)
+  time.sleep(1)
+  return "Moss [1]."
+
+async def cell():
+  listening._STOPPING = 3
+  realm_jax.serve(sys.argv[1], port=0, edit_token={TOKEN!r}, generate=generate)
+
+asyncio.run(cell())
+sys.exit(not {{"jax", "tensorflow"}}.isdisjoint(sys.modules))
+"""
+
+
+def test_a_server_that_stops_answers_what_it_was_asked_and_tells_who_is_sending(base):
+  """As a process, because a signal ends it, of a Python that leaves out docstrings."""
   pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-  with subprocess.Popen([sys.executable, "-c", program, base.path], **pipes) as server:
+  with subprocess.Popen([sys.executable, "-OO", "-c", PROGRAM, base.path], **pipes) as server:
     assert server.stdout and server.stderr
     try:
       host, port = server.stdout.readline().strip().removeprefix("http://").split(":")
-      with socket.create_connection((host, int(port)), 20) as connection:
-        connection.sendall(
-          post("/api/documents", 100, f"Host: {host}").replace(b"Host: localhost\r\n", b"", 1)
-          + b"{"
-        )
-        time.sleep(0.5)
+      with (
+        socket.create_connection((host, int(port)), 20) as sending,
+        socket.create_connection((host, int(port)), 20) as asking,
+      ):
+        sending.sendall(post("/api/documents", 100).replace(b"localhost", host.encode(), 1) + b"{")
+        for path in ("/?q=moss", "/docs"):
+          page = head("GET", path, "Connection: close").replace(b"localhost", host.encode(), 1)
+          assert status_of(exchange((host, int(port)), page)) == 200
+        asked = head("GET", "/api/answer?q=moss").replace(b"localhost", host.encode(), 1)
+        asking.sendall(asked)
+        assert server.stdout.readline() == "asked\n"
         server.send_signal(signal.SIGTERM)
-        response = received(connection)
+        answer, response = received(asking), received(sending)
+      assert status_of(answer) == 200 and body_of(answer)["text"] == "Moss [1]."
       assert status_of(response) == 503 and "stopping" in body_of(response)["detail"]
       assert server.wait(20) == 0 and "Traceback" not in server.stderr.read()
     finally:

@@ -41,6 +41,11 @@ def trained(tmp_path_factory):
   return base, file
 
 
+@pytest.fixture
+def copied(tmp_path, trained):
+  return KnowledgeBase(shutil.copytree(trained[0].path, tmp_path / "kb"))
+
+
 def test_hits_know_whether_they_have_an_answer(trained):
   base, _ = trained
   known, unknown = base.search(KNOWN), base.search(UNKNOWN)
@@ -123,24 +128,19 @@ def test_a_damaged_file_leaves_searches_without(trained, tmp_path, damage):
     file.write_text(content)
 
 
-def test_all_documents_may_be_deleted(tmp_path, trained):
-  base = KnowledgeBase(trained[0].path)
-  shutil.copytree(base.path, tmp_path / "kb")
-  copy = KnowledgeBase(tmp_path / "kb")
-  copy.delete(WORDS)
-  hits = copy.search(KNOWN)
+def test_all_documents_may_be_deleted(copied):
+  copied.delete(WORDS)
+  hits = copied.search(KNOWN)
   assert len(hits) == 0 and hits.answerable == 0
 
 
-def test_when_documents_change_much_it_asks_to_be_learned_again(tmp_path, trained):
-  shutil.copytree(trained[0].path, tmp_path / "kb")
-  copy = KnowledgeBase(tmp_path / "kb")
-  copy.add([{"id": "one", "text": "Another text."}])
-  assert copy.search(KNOWN).answerable is not None
-  copy.add([{"id": str(n), "text": f"Another text {n}."} for n in range(20)])
-  assert copy.search(KNOWN).answerable is None and copy.evaluate(trained[1]).answerable is None
+def test_when_documents_change_much_it_asks_to_be_learned_again(copied, trained):
+  copied.add([{"id": "one", "text": "Another text."}])
+  assert copied.search(KNOWN).answerable is not None
+  copied.add([{"id": str(n), "text": f"Another text {n}."} for n in range(20)])
+  assert copied.search(KNOWN).answerable is None and copied.evaluate(trained[1]).answerable is None
   with pytest.raises(ValueError, match="knew 40 passages, and there are 61; train again"):
-    copy.search(KNOWN, min_answerable=0.5)
+    copied.search(KNOWN, min_answerable=0.5)
 
 
 def test_of_questions_unlike_those_it_learned_from_the_best_score_tells(trained):
@@ -178,12 +178,10 @@ def test_questions_that_are_all_answered_teach_nothing(tmp_path):
   assert base.search(KNOWN).answerable is None
 
 
-def test_without_time_it_is_not_learned(trained, tmp_path):
-  shutil.copytree(trained[0].path, tmp_path / "kb")
-  copy = KnowledgeBase(tmp_path / "kb")
-  assert copy.search(KNOWN).answerable is not None
-  copy.train(questions=trained[1], minutes=1e-9)
-  assert copy.search(KNOWN).answerable is None
+def test_without_time_it_is_not_learned(trained, copied):
+  assert copied.search(KNOWN).answerable is not None
+  copied.train(questions=trained[1], minutes=1e-9)
+  assert copied.search(KNOWN).answerable is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from realm_jax.index.vectors import cells
 from realm_jax.knowledge_base import folder
 from realm_jax.knowledge_base.encoders import models
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.knowledge_base.learning import search
 from tests.index import dense_bm25
 
 WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]
@@ -162,14 +161,6 @@ def test_as_many_are_found_as_match_after_every_history(
           ids = {hit.id for hit in found} & {hit.id for hit in exact}
           shares.append(len(ids) / max(1, len(exact)))
   assert np.mean(shares) > 0.97
-
-
-def test_by_the_encoder_alone_deleted_passages_are_not_found(base, documents):
-  snapshot = base._folder.newest()
-  hits = search.hits(snapshot, documents[0]["text"], 20, by="encoder")
-  base.delete([hit.id for hit in hits])
-  after = search.hits(base._folder.newest(), documents[0]["text"], 20, by="encoder")
-  assert len(after) == 20 and not {hit.id for hit in hits} & {hit.id for hit in after}
 
 
 def test_searches_have_the_scores_of_the_dense_fusion(base, documents):

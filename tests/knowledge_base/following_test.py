@@ -15,19 +15,20 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 watchfiles = pytest.importorskip("watchfiles")
 
 from realm_jax.foundations import watching  # noqa: E402
+from realm_jax.knowledge_base import folder  # noqa: E402
 from realm_jax.knowledge_base import following as following_folders  # noqa: E402
 
 SECONDS = 40  # at most, until a change is seen
 
 
 @contextlib.contextmanager
-def following(folder, *, ended_by):
+def following(where, *, ended_by):
   """Yields what waits for a line of a process that follows `docs`."""
   # Ignored where tests run in the background, and then by the process, too.
   before = signal.signal(signal.SIGINT, signal.default_int_handler)
   process = subprocess.Popen(
     [sys.executable, "-m", "realm_jax.main", "kb", "sync", "kb", "docs", "--watch"],
-    cwd=folder,
+    cwd=where,
     env={**os.environ, "PYTHONPATH": os.getcwd()},
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
@@ -74,7 +75,9 @@ def test_each_change_is_a_line_and_is_kept_whatever_ends_it(docs):
   (docs / "a.txt").unlink()
   with following(docs.parent, ended_by=signal.SIGTERM) as wait_for:
     assert ids(docs) == ["b.txt"]
-    (docs / "rows.jsonl").write_text('{"id": "one", "text": "One."}\n{"id"')
+    with folder.lock(str(docs.parent / "kb")):
+      (docs / "rows.jsonl").write_text('{"id": "one", "text": "One."}\n{"id"')
+      wait_for("waiting: ")  # for another writer
     wait_for("rows.jsonl:2")
     (docs.parent / "new.txt").write_text("Fern\n\nIt dries.")
     (docs.parent / "new.txt").replace(docs / "b.txt")
@@ -87,17 +90,6 @@ def test_each_change_is_a_line_and_is_kept_whatever_ends_it(docs):
     (docs / "sub" / "c.md").write_text("# Oak\n\nIt is tall.")
     wait_for("sub/c.md")
   assert ids(docs) == ["b.txt", "one", "sub/c.md"]
-
-
-def test_it_waits_for_another_writer(docs):
-  from realm_jax.knowledge_base import folder
-
-  with following(docs.parent, ended_by=signal.SIGTERM) as wait_for:
-    with folder.lock(str(docs.parent / "kb")):
-      (docs / "b.txt").write_text("Fern\n\nIt grows.")
-      wait_for("waiting: ")
-    wait_for("1 added")
-  assert ids(docs) == ["a.txt", "b.txt"]
 
 
 def test_what_a_full_disk_refused_is_tried_again(docs, monkeypatch, capsys):

@@ -152,15 +152,7 @@ def test_citations_are_checked_against_the_passages(base, reply, cited, unknown)
 
 @pytest.mark.parametrize(
   "reply",
-  [
-    None,
-    "",
-    " \n",
-    "NOT FOUND",
-    "**NOT FOUND**",
-    "Not found.",
-    "NOT FOUND: the passages [1] say no",
-  ]
+  [None, "", " \n", "NOT FOUND", "**NOT FOUND**", "Not found.", "NOT FOUND: [1] says no"]
   + ["<think>The passages [1] say nothing.</think>\nNOT FOUND", "<think>without an end [1]"],
 )
 def test_what_is_not_found_is_no_answer(base, reply):
@@ -187,17 +179,7 @@ def test_an_answer_may_begin_as_if_nothing_were_found_and_quote(base, reply):
 
 @pytest.mark.parametrize(
   "marks",
-  [
-    "[2, 3]",
-    "[2-3]",
-    "【2†source】",
-    "［3］",
-    "[passage 2]",
-    "[^3]",
-    r"\[2\]",
-    "[2\n, 3]",
-    "[[2]]",
-  ],
+  r"[2, 3]|[2-3]|【2†source】|［3］|[passage 2]|[^3]|\[2\]|[[2]]".split("|") + ["[2\n, 3]"],
 )
 def test_what_a_passage_cites_is_not_taken_for_a_citation(tmp_path, marks):
   texts = [f"Moss holds water {marks}.", "Moss and rivers.", "Moss and bread."]
@@ -308,6 +290,7 @@ def test_a_redirect_takes_the_key_nowhere(base, monkeypatch):
   [
     (b"<html>\nhello</html>", {}, r"no JSON: b'<html>\\nhello</html>'"),
     (b"\xff", {}, "no JSON"),
+    (b'{"n": ' + b"1" * 5000 + b"}", {}, "no JSON"),
     (b"[" * 100_000, {}, "no JSON"),
     (b" " * 5_000_000, {}, "replied more than 4,194,304 bytes"),
     ([], {}, "no chat completion"),
@@ -370,12 +353,6 @@ def test_the_timeout_bounds_the_whole_exchange(base, parts, model):
   with dripping(*parts) as url, pytest.raises(GeneratorError):
     base.answer("sea", generate=ChatServer(url, model, timeout=0.5))
   assert time.monotonic() - started < 3
-
-
-def test_a_number_of_thousands_of_digits_is_no_reply(base):
-  with serving(b'{"n": ' + b"1" * 5000 + b"}") as (url, _), pytest.raises(GeneratorError) as error:
-    base.answer("sea", generate=ChatServer(url, "tiny"))
-  assert "replied no JSON" in str(error.value)
 
 
 @pytest.mark.parametrize(

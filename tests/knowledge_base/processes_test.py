@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 
+import jax
 import pytest
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -53,6 +54,8 @@ def test_hits_are_pickled_with_the_words_that_were_asked(base):
 
 @pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
 def test_other_processes_search_and_write(base, way):
+  """Also those that are forked after JAX has run."""
+  jax.numpy.zeros(1).block_until_ready()
   context = multiprocessing.get_context(way)
   with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
     assert pool.submit(base.search, "moss").result(60) == base.search("moss")
@@ -60,49 +63,29 @@ def test_other_processes_search_and_write(base, way):
   assert added.added == 1 and "oak" in base
 
 
-def in_child(path, task, out):
-  try:
-    out.put(task(KnowledgeBase(path)))
-  except Exception as error:
-    out.put(f"{type(error).__name__}: {error}")
+def tried(path, out):
+  for act in (lambda base: base.search("moss"), lambda base: base.add(PLANTS)):
+    try:
+      out.put(act(KnowledgeBase(path)))
+    except Exception as error:
+      out.put(f"{type(error).__name__}: {error}")
 
 
-def found(base):
-  return [hit.id for hit in base.search("moss", k=1)]
-
-
-def added(base):
-  return base.add([{"id": "oak", "text": "An oak."}]).added
-
-
-@pytest.mark.parametrize(
-  ("way", "task", "expected"),
-  [("fork", found, "spawn"), ("fork", added, "spawn"), ("spawn", found, ["moss"])],
-)
-def test_a_process_forked_after_the_encoder_ran_says_so(tmp_path, way, task, expected):
+def test_a_process_forked_after_the_encoder_ran_says_so(tmp_path):
   encoder = tiny_models.write(tmp_path / "encoder")
   base = KnowledgeBase.create(tmp_path / "kb", PLANTS[:1], language="en", encoder=encoder)
-  context = multiprocessing.get_context(way)
+  context = multiprocessing.get_context("fork")
   out = context.Queue()
-  process = context.Process(target=in_child, args=(base.path, task, out))
+  process = context.Process(target=tried, args=(base.path, out))
   process.start()
   try:
-    result = out.get(timeout=90)
+    for _ in range(2):
+      result = out.get(timeout=90)
+      assert result.startswith("RuntimeError") and "spawn" in result
   finally:
     process.kill()
     process.join()
-  assert expected == result or (expected in result and result.startswith("RuntimeError"))
-  assert "oak" not in base
-
-
-def test_words_are_searched_after_a_fork_without_an_encoder(base, tmp_path):
-  import jax
-
-  jax.numpy.zeros(1).block_until_ready()
-  with concurrent.futures.ProcessPoolExecutor(
-    1, mp_context=multiprocessing.get_context("fork")
-  ) as pool:
-    assert pool.submit(found, base).result(60) == ["moss"]
+  assert len(base) == 1
 
 
 def test_threads_write_with_an_object_each(base, tmp_path):

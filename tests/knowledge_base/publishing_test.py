@@ -64,23 +64,6 @@ def test_readers_follow_what_is_published(base, address, emulated_gcs):
   assert len(copied) == 3
 
 
-def test_no_request_leaves_a_listing_of_files_that_are_not_there(base, address, emulated_gcs):
-  root, wrong = address.removeprefix("gs://bucket/"), []
-
-  def watch(names):
-    listing = f"{root}/complete.json"
-    if listing in names:
-      listed = json.loads(emulated_gcs.read(listing))["files"]
-      wrong.extend(name for name in listed if f"{root}/{name}" not in names)
-
-  emulated_gcs.watch = watch
-  for number in range(3):
-    base.update([{**OAK, "text": f"Oak {number}."}])
-    base.compact()
-    base.publish(address)
-  assert wrong == []
-
-
 def test_an_interrupted_copy_changes_nothing_and_is_repeated(base, address, emulated_gcs):
   base.publish(address)
   reader = KnowledgeBase(address)
@@ -94,14 +77,6 @@ def test_an_interrupted_copy_changes_nothing_and_is_repeated(base, address, emul
   emulated_gcs.refuse(lambda method, path: False)
   base.publish(address)
   assert follows(reader, base.commit.number) and len(reader) == 2
-
-
-def test_a_damaged_file_is_not_taken(base, address, emulated_gcs):
-  base.publish(address)
-  name = next(name for name in emulated_gcs.names() if f"{address[12:]}/segments/" in name)
-  emulated_gcs.write(name, emulated_gcs.read(name)[::-1])
-  with pytest.raises(ValueError, match="segments.*is not the file that complete.json lists"):
-    KnowledgeBase(address)
 
 
 def test_another_knowledge_base_is_not_replaced(base, address, tmp_path):
@@ -129,20 +104,18 @@ def test_another_knowledge_base_is_not_replaced(base, address, tmp_path):
   assert KnowledgeBase(address).num_documents == 2
 
 
-@pytest.mark.parametrize(
-  "change",
-  [
-    lambda base: base.add([OAK]),
-    lambda base: base.delete("moss"),
-    lambda base: base.compact(),
-    lambda base: base.train(),
-    lambda base: KnowledgeBase.create(base.path),
-  ],
-)
-def test_only_the_original_is_changed(base, address, change):
+def test_only_the_original_is_changed(base, address):
   base.publish(address)
-  with pytest.raises(ValueError, match=r"nothing can be changed; .* publish it with `realm kb pub"):
-    change(KnowledgeBase(address))
+  published = KnowledgeBase(address)
+  for change in (
+    lambda: published.add([OAK]),
+    lambda: published.delete("moss"),
+    published.compact,
+    published.train,
+    lambda: KnowledgeBase.create(address),
+  ):
+    with pytest.raises(ValueError, match=r"nothing can be changed; .* publish it with `realm kb p"):
+      change()
 
 
 def test_what_is_no_address_and_what_is_not_there_is_named(base, address, capsys):
@@ -203,15 +176,13 @@ def test_what_is_listed_but_lost_is_copied_again(base, address, emulated_gcs, lo
   assert ids(KnowledgeBase(address), "moss") == ["moss"]
 
 
-def test_of_two_publishers_the_later_one_counts(base, address, emulated_gcs, tmp_path, monkeypatch):
+def test_of_two_publishers_the_later_one_counts(base, address, tmp_path, monkeypatch):
   """One of another copy of the folder, which has other locks, in the midst of the first."""
   base.publish(address)
   base.add([OAK])
-  shutil.copytree(base.path, tmp_path / "copy")
-  copy = KnowledgeBase(tmp_path / "copy")
+  copy = KnowledgeBase(shutil.copytree(base.path, tmp_path / "copy"))
   copy.add([{"id": "elm", "text": "An elm is green."}])
-  of_first, unlink = object_store._objects, type(object_store.absolute(address)).unlink
-  calls = []
+  calls, of_first = [], object_store._objects
 
   def interrupted(remote):
     calls.append(remote)
@@ -221,23 +192,6 @@ def test_of_two_publishers_the_later_one_counts(base, address, emulated_gcs, tmp
 
   monkeypatch.setattr(object_store, "_objects", interrupted)
   base.publish(address)
-  assert ids(KnowledgeBase(address), "elm") == ["elm"]
-  with pytest.raises(ValueError, match="has commit 3, which is newer"):
-    base.publish(address)
-  copy.compact()
-  monkeypatch.setattr(object_store, "_objects", of_first)
-
-  def removed_by_another(remote):
-    if (found := of_first(remote)) and not calls:
-      calls.append(remote)
-      for name in found:
-        if name.startswith("segments/"):
-          unlink(remote / name)
-    return of_first(remote)
-
-  calls = [None]
-  monkeypatch.setattr(object_store, "_objects", removed_by_another)
-  copy.publish(address)
   assert ids(KnowledgeBase(address), "elm") == ["elm"]
 
 
@@ -273,21 +227,3 @@ def test_what_lies_below_an_address_besides_stays(base, address, emulated_gcs):
   base.add([OAK])
   base.publish(address)
   assert {"README.md", "segments/mine.txt", "other/complete.json"} < objects(emulated_gcs, address)
-
-
-@pytest.mark.parametrize("purge", [False, True])
-def test_what_is_purged_is_gone_from_an_address_when_it_is_published_again(
-  base, address, emulated_gcs, purge
-):
-  base.add([OAK])
-  base.publish(address)
-  reader = KnowledgeBase(address)
-  base.delete("oak")
-  base.compact(purge=purge)
-  base.publish(address)
-  there = [
-    emulated_gcs.read(f"{address.removeprefix('gs://bucket/')}/{n}")
-    for n in objects(emulated_gcs, address)
-  ]
-  assert any(b"oak is tall" in content for content in there) == (not purge)
-  assert follows(reader, base.commit.number) and ids(reader, "oak moss") == ["moss"]

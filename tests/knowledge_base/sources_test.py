@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 
 import pytest
@@ -166,6 +167,26 @@ def test_a_file_alone_does_not_make_its_folder_a_source(put, base):
   assert ids(base) == ["a.txt", "b.txt", "notes.txt"]
   assert base.add("home").unchanged == 2
   assert base.add(["docs", "home/docs/b.txt"]).unchanged == 2
+
+
+def test_a_file_has_one_id_however_it_is_given(put, base):
+  put(docs={"a.txt": MOSS, "sub/b.txt": FERN}, more={"a.txt": OAK})
+  base.add("docs")
+  put(docs={"sub/c.txt": OAK})
+  assert base.add("docs/sub/c.txt").added == 1
+  assert base.add([pathlib.Path("docs", "sub").absolute(), "docs/a.txt"]).unchanged == 3
+  assert ids(base) == ["a.txt", "sub/b.txt", "sub/c.txt"]
+  assert base.add("more").added == 1 and "more/a.txt" in base
+
+
+def test_a_folder_around_one_that_was_given_first_takes_no_ids_of_its_files(put, base):
+  put(docs={"sub/b.txt": MOSS, "b.txt": FERN, "other/b.txt": OAK})
+  base.add("docs/sub")
+  assert base.update("docs/b.txt").added == 1, "it is not the first file, changed"
+  changes = base.add("docs")
+  assert (changes.added, changes.unchanged) == (1, 2)
+  assert ids(base) == ["b.txt", "docs/b.txt", "other/b.txt"]
+  assert base.add("docs/other").unchanged == 1
 
 
 def test_names_that_are_no_utf8_are_known_again(put, base, tmp_path):

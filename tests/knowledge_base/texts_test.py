@@ -1,11 +1,8 @@
 """Passages of a knowledge base are whole sentences, or parts of one that is too long."""
 
-import bz2
-
 import pytest
 
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.store import passages
 
 
@@ -42,21 +39,3 @@ def test_words_are_counted_where_no_spaces_are_between_them(language, words):
 def test_a_document_of_few_words_is_one_passage():
   for text in ("", "Moss\n grows.  It is tall.", "Moss grows!Oaks are tall, too.", "Ŵ. Ŵ! 苔"):
     assert cut(text, "en", words=5) == [text]
-
-
-def test_what_cannot_be_read_is_named_and_nothing_of_it_is_deleted(tmp_path):
-  folder = tmp_path / "texts"
-  folder.mkdir()
-  (folder / "a.txt").write_text("Moss\nIt grows.")
-  (folder / "b.txt.bz2").write_bytes(bz2.compress(b"Oak\nIt is tall."))
-  (folder / "c.txt").symlink_to("a.txt")
-  base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
-  assert len(base) == 2, "a link makes no second document"
-  (folder / "b.txt.bz2").write_bytes(b"nonsense")
-  (line,) = base.update(folder).skipped
-  assert "b.txt.bz2 (is not bz2; end its name otherwise)" in line
-  (line,) = base.sync(folder).skipped
-  assert "b.txt.bz2 (is not bz2; end its name otherwise)" in line
-  with pytest.raises(ValueError, match=r"nothing could be read.*b\.txt\.bz2"):
-    base.update(folder / "b.txt.bz2")
-  assert len(base) == 2

@@ -1,10 +1,10 @@
 """What was asked before and answered by a passage, and what searches make of it."""
 
+import contextlib
 import dataclasses
 import json
 import os
-import subprocess
-import sys
+import pathlib
 import unicodedata
 
 import numpy as np
@@ -49,6 +49,12 @@ def words(tmp_path):
   return KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en", passage_words=7)
 
 
+def content_of(base):
+  """Returns the lines in which a base remembers."""
+  with open(os.path.join(base.path, use_memory.FILE), "rb") as file:
+    return file.read()
+
+
 def scores(base, question, **settings):
   return {(hit.id, hit.passage): hit.score for hit in base.search(question, k=99, **settings)}
 
@@ -71,8 +77,7 @@ def test_a_useful_passage_rises_by_the_strength_and_says_why(base):
   assert f"useful for: {ASKED}" in repr(hits)
   others = [place for place in before if place != ("oak", 0)]
   assert [after[place] for place in others] == [before[place] for place in others]
-  rank = [hit.id for hit in hits].index("oak")
-  assert base.search(ASKED, k=rank + 1)[-1].score == hits[rank].score, "also if few are asked for"
+  assert "oak" not in {hit.id for hit in base.search(ASKED, where={"year": {"lt": 1965}}, k=99)}
 
 
 def test_a_passage_that_was_not_useful_falls_by_as_much(base):
@@ -103,13 +108,6 @@ def test_the_best_k_are_those_of_all(base):
   every = base.search(ASKED, k=99)
   for k in range(1, len(every)):
     assert [*base.search(ASKED, k=k)] == [*every[:k]]
-
-
-def test_questions_that_are_not_similar_score_the_same_to_the_bit(words):
-  questions = ["tall tree", "a soft stone", "green leaves"]
-  before = [scores(words, question) for question in questions]
-  words.feedback("who discovered penicillin", useful="oak")
-  assert [scores(words, question) for question in questions] == before
 
 
 TOPICS = [" ".join(f"{a}{b}{c}ng" for b in "aeiou" for c in "ls") for a in "bdfgklmp"]
@@ -152,17 +150,15 @@ def test_similar_questions_move_passages_as_far_as_it_would_have_helped(tmp_path
 
 
 def test_fewer_than_ten_trials_move_nothing(words):
+  unlike = ["tall tree", "a soft stone", "green leaves"]
+  before = [scores(words, other) for other in unlike]
   for name in ("alice", "bob", "carol"):
     words.feedback(f"which plant does {name} water", useful=PLANTS[0]["id"])
   words.feedback("which plant does dora water", useful="oak")
   question = "which plants that dora waters"
   assert "oak" not in {hit.id for hit in words.search(question, k=99)}
   assert words.search("Which plant  does dora WATER", k=1)[0].id == "oak", "the same question"
-
-
-def test_a_passage_outside_of_where_stays_there(base):
-  base.feedback(ASKED, useful="oak")
-  assert "oak" not in {hit.id for hit in base.search(ASKED, where={"year": {"lt": 1965}}, k=99)}
+  assert [scores(words, other) for other in unlike] == before, "to the bit"
 
 
 def test_an_answer_is_looked_for_in_the_best_passages(words):
@@ -172,11 +168,10 @@ def test_an_answer_is_looked_for_in_the_best_passages(words):
   past = words.feedback("what is in the shade", answer="whales")
   assert past.answers == ("whales",) and [one.id for one in past.useful] == ["fern"]
   assert words.feedback("what swims in the sea", answer="whales").useful == ()
-
-
-def test_a_document_means_its_best_passage(words):
+  past = words.feedback("what has leaves", answer="leaves", not_useful="fern")
+  assert past.useful == () and [one.id for one in past.not_useful] == ["fern"]
   past = words.feedback("is it soft", useful="moss")
-  assert [(one.id, one.passage) for one in past.useful] == [("moss", 1)]
+  assert [(one.id, one.passage) for one in past.useful] == [("moss", 1)], "its best passage"
 
 
 def test_past_questions_are_listed_and_forgotten(words):
@@ -189,8 +184,8 @@ def test_past_questions_are_listed_and_forgotten(words):
   assert words.past_questions(first=1, count=1) == listed[1:2]
   assert words.forget(["question 0", "question 2"]) == 2
   assert [past.question for past in KnowledgeBase(words.path).past_questions()] == ["question 1"]
-  content = (open(os.path.join(words.path, use_memory.FILE)).read()).lower()
-  assert "question 1" in content and "question 0" not in content.replace("  ", " ")
+  content = content_of(words).lower()
+  assert b"question 1" in content and b"question 0" not in content.replace(b"  ", b" ")
   with pytest.raises(ValueError, match="'question 7'"):
     words.forget(["question 1", "question 7"])
   for wrong in (3, [3], None):
@@ -206,7 +201,7 @@ def test_what_was_said_about_a_passage_is_taken_back(words):
   left = words.take_back(ASKED.upper(), ["fern", ("oak", 0)])
   assert left == words.past_questions()[0] == KnowledgeBase(words.path).past_question(ASKED)
   assert [one.id for one in left.judged] == ["moss"]
-  assert '"fern"' not in open(os.path.join(words.path, use_memory.FILE)).read()
+  assert b'"fern"' not in content_of(words)
   words.update([{**PLANTS[0], "text": "Moss has another text."}])
   for wrong in (("oak", 0), "elm", ("moss", 1), []):
     with pytest.raises(ValueError, match="nothing was said"):
@@ -227,7 +222,7 @@ def test_what_was_said_goes_with_its_document(words):
     ("question 3", 0),
     ("question 2", 1),
   ]
-  assert '"oak"' not in open(os.path.join(words.path, use_memory.FILE)).read()
+  assert b'"oak"' not in content_of(words)
   words.sync(PLANTS[2:3])
   assert [past.question for past in words.past_questions()] == ["question 3"]
 
@@ -277,7 +272,7 @@ def test_a_half_line_is_passed_over_and_a_damaged_one_named(words, caplog):
   for number in range(3):
     words.feedback(f"question {number}", useful="oak")
   path = os.path.join(words.path, use_memory.FILE)
-  content = open(path, "rb").read()
+  content = content_of(words)
   for end in range(len(content)):
     with open(path, "wb") as file:
       file.write(content[:end])
@@ -349,80 +344,35 @@ def test_a_question_is_the_same_in_other_letters(words, asked):
   assert words.forget(unicodedata.normalize("NFD", asked.upper())) == 1
 
 
-KILLED = """
-import sys
-from realm_jax import KnowledgeBase
-base = KnowledgeBase(sys.argv[1])
-for number in range(10_000):
-  base.feedback(f"question {number}", useful="oak")
-  print(number, flush=True)
-"""
-
-
-def test_a_killed_process_loses_at_most_what_it_was_writing(words):
-  writer = subprocess.Popen(
-    [sys.executable, "-c", KILLED, words.path], stdout=subprocess.PIPE, text=True
-  )
-  for _ in range(20):
-    writer.stdout.readline()
-  writer.kill()
-  said = writer.stdout.read().split()
-  writer.wait()
-  number = int(said[-1]) if said else 19
-  assert len(words.past_questions(count=10**6)) in (number + 1, number + 2)
-  words.feedback("another", useful="oak")
-  assert words.past_questions(count=1)[0].question == "another"
-
-
 def test_one_question_said_often_stays_one_line(words, monkeypatch):
   monkeypatch.setattr(memory_file, "_SPARE_LINES", 4)
   for number in range(20):
     words.feedback("question", useful="oak", answer=str(number))
-  assert len(open(os.path.join(words.path, use_memory.FILE)).readlines()) < 10
+  assert content_of(words).count(b"\n") < 10
   assert [past.answers for past in words.past_questions()] == [("19",)]
 
 
-def test_an_open_knowledge_base_sees_what_another_process_says(words):
-  other = KnowledgeBase(words.path)
-  before = scores(other, ASKED)
-  words.feedback(ASKED, useful="oak")
-  assert other.search(ASKED, k=1)[0].useful_for or ("oak", 0) in scores(other, ASKED)
-  words.forget(ASKED)
-  assert scores(other, ASKED) == before
-
-
-def test_a_knowledge_base_is_searched_by_who_may_not_read_what_was_asked(words, monkeypatch):
-  before = [*words.search("moss")]
+@pytest.mark.parametrize(
+  ("error", "others"), [(PermissionError("closed"), True), (FileNotFoundError(), False)]
+)
+def test_a_base_is_searched_where_what_was_asked_cannot_be_read(words, monkeypatch, error, others):
+  """Of who may not read it, or while the file goes."""
+  before = words.search("moss")
   words.feedback("moss", useful="oak")
-  assert [*words.search("moss")] != before
-  opens = plain_files.open_plain
+  found, opens = words.search("moss"), plain_files.open_plain
 
   def refused(path, *args):
     if str(path).endswith(use_memory.FILE):
-      raise PermissionError(f"no permission for {path}")
-    return opens(path, *args)
-
-  monkeypatch.setattr(plain_files, "open_plain", refused)
-  opened = KnowledgeBase(words.path)
-  assert [*opened.search("moss")] == before
-  with pytest.raises(PermissionError, match=use_memory.FILE):
-    opened.past_questions()
-
-
-def test_a_file_that_goes_while_it_is_opened_has_nothing(words, monkeypatch):
-  words.feedback("oaks", useful="oak")
-  found, opens = words.search("oaks"), plain_files.open_plain
-
-  def gone(path, *args):
-    if str(path).endswith(use_memory.FILE):
-      raise FileNotFoundError
+      raise error
     return opens(path, *args)
 
   with monkeypatch.context() as patched:
-    patched.setattr(plain_files, "open_plain", gone)
-    reading = KnowledgeBase(words.path)
-    assert not reading.past_questions()
-  assert reading.search("oaks") == found, "it is there again"
+    patched.setattr(plain_files, "open_plain", refused)
+    opened = KnowledgeBase(words.path)
+    assert opened.search("moss") == before != found
+    with pytest.raises(PermissionError) if others else contextlib.nullcontext():
+      assert not opened.past_questions()
+  assert opened.search("moss") == found, "it is there again"
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -449,17 +399,17 @@ def test_a_deletion_reads_and_writes_only_what_was_said_of_it(words, monkeypatch
   other.past_questions()
   words.delete("rock 1")  # the first change looks for what a killed process left
   path = os.path.join(words.path, use_memory.FILE)
-  before, content = os.stat(path), open(path, "rb").read()
+  before, content = os.stat(path), content_of(words)
   memory = words._folder.memory.newest()
   words.delete("rock 2")
-  assert open(path, "rb").read() == content and words._folder.memory.newest() is memory
+  assert content_of(words) == content and words._folder.memory.newest() is memory
   read = []
   monkeypatch.setattr(os, "pread", lambda *how: read.append(how[1]) or READ(*how))
   words.delete("fern")
   words.delete("moss")
   monkeypatch.undo()
   assert sum(read) < len(content) / 4 and os.stat(path).st_ino == before.st_ino
-  after = open(path, "rb").read()
+  after = content_of(words)
   kept = [
     line if b'"question 0"' not in line and b'"question 3"' not in line else b" " * len(line)
     for line in content.splitlines(keepends=True)
@@ -475,7 +425,7 @@ def test_a_deletion_reads_and_writes_only_what_was_said_of_it(words, monkeypatch
     recall = base._folder.memory.newest().recall("question", words._folder.newest())
     assert recall.earned(1.0, by="words") == use_memory.Earned()
   words.compact(purge=True)
-  assert b"  " not in open(path, "rb").read() and len(words.past_questions()) == 19
+  assert b"  " not in content_of(words) and len(words.past_questions()) == 19
   assert other.past_questions() == words.past_questions()
 
 
@@ -493,12 +443,11 @@ def test_what_a_killed_process_did_not_erase_is_gone_and_erased_by_the_next(
   monkeypatch.setattr(memory_file.MemoryFile, "_erase", lambda _: None)
   words.forget("question 0") if way == "forget" else words.delete("oak")
   monkeypatch.undo()
-  path = os.path.join(words.path, use_memory.FILE)
-  assert b'"question 0"' in open(path, "rb").read()
+  assert b'"question 0"' in content_of(words)
   for base in (other, KnowledgeBase(words.path)):
     assert {past.question for past in base.past_questions()} == {"question 1", "question 2"}
   other.feedback("question 4", useful="fern")
-  content = open(path, "rb").read()
+  content = content_of(words)
   assert b"question 0" not in content and (b'"oak"' in content) == (way == "forget")
   opened = KnowledgeBase(words.path)
   assert opened.past_questions() == other.past_questions() == words.past_questions()
@@ -512,34 +461,23 @@ def test_a_kill_in_the_middle_of_an_erasure_leaves_no_word_of_the_question(
   words.feedback("question of the moss", useful="oak")
   words.feedback("another one", useful=["oak", "fern"])
   path = os.path.join(words.path, use_memory.FILE)
-  lines = [line for line in open(path, "rb").read().splitlines() if b"question of the moss" in line]
+  lines = [line for line in content_of(words).splitlines() if b"question of the moss" in line]
   assert len(lines) == 2, "with its trial"
   monkeypatch.setattr(memory_file.MemoryFile, "_erase", lambda _: None)
   words.forget("question of the moss")
   monkeypatch.undo()
-  content = open(path, "rb").read()
+  content = content_of(words)
   for part, line in enumerate(lines):
     size = int(len(line) * min(max(share - part, 0), 1))
     content = content.replace(line, b" " * size + line[size:])
-  open(path, "wb").write(content)
+  pathlib.Path(path).write_bytes(content)
   opened = KnowledgeBase(words.path)
-  content = open(path, "rb").read()
+  content = content_of(words)
   assert b"moss" not in content and b"oak" in content
   assert [past.question for past in opened.past_questions()] == ["another one"]
   words.feedback("another one", not_useful="moss")
   (past,) = KnowledgeBase(words.path).past_questions()
   assert {one.id for one in past.judged} == {"oak", "fern", "moss"}
-
-
-def test_a_killed_process_leaves_no_word_about_a_deleted_document(words, monkeypatch):
-  words.feedback("question", useful="oak")
-  monkeypatch.setattr(memory_file.MemoryFile, "drop_missing", lambda *_: None)
-  words.delete("oak")
-  monkeypatch.undo()
-  memory = words._folder.memory
-  assert memory.newest().records and not words.past_questions()
-  KnowledgeBase(words.path).delete("fern")
-  assert not memory.newest().records
 
 
 def test_a_trial_ranks_passages_of_the_same_score_as_a_search_does(tmp_path):
@@ -598,11 +536,6 @@ def test_similarity_by_words_does_not_depend_on_history(seed):
   for number in kept:
     made.add(asked[number])
   np.testing.assert_array_equal(grown.similarity("aciz")[kept], made.similarity("aciz"))
-
-
-def test_an_answer_is_not_taken_from_a_passage_that_was_not_useful(words):
-  past = words.feedback("what has leaves", answer="leaves", not_useful="fern")
-  assert past.useful == () and [one.id for one in past.not_useful] == ["fern"]
 
 
 def test_a_trial_is_of_what_was_said_last_and_of_what_is_there(words):

@@ -62,9 +62,11 @@ class JudgedQueries:
     return self._scored(run, {**system.measured, **relevant})
 
   def read(self, predictions: str) -> Evaluated:
-    return self._scored(read_run(predictions), {"run": predictions})
+    run = read_run(predictions)
+    missing = sum(query.id not in run for query in self.questions)
+    return self._scored(run, {"run": predictions, "missing rankings": missing})
 
-  def _scored(self, run: Run, measured: Mapping[str, str]) -> Evaluated:
+  def _scored(self, run: Run, measured: Mapping[str, str | int]) -> Evaluated:
     recall_at = self.asking.recall_at
     run = {query.id: run[query.id] for query in self.questions if query.id in run}
     rankings = [run.get(query.id, {}) for query in self.questions]
@@ -76,7 +78,7 @@ class JudgedQueries:
         {"documents": [*ranking], "scores": [round(score, 6) for score in ranking.values()]}
         for ranking in rankings
       ],
-      files={"run.trec": run_text(run, tag=measured.get("retriever", "realm_jax"))},
+      files={"run.trec": run_text(run, tag=str(measured.get("retriever", "realm_jax")))},
     )
 
 

@@ -81,7 +81,10 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
 
   theirs = tmp_path / "theirs.trec"
   theirs.write_text("q1 Q0 heat 1 2.5 x\nq1 Q0 wings 2 2.0 x\n")
-  assert evaluate(**asked(collection, predictions=str(theirs)))["mrr@10"] == 0.25
+  scored = evaluate(**asked(collection, predictions=str(theirs)), output=str(tmp_path / "theirs"))
+  assert scored["mrr@10"] == 0.25
+  card = json.loads((tmp_path / "theirs" / "figures.json").read_text())
+  assert card["measured"]["missing rankings"] == 1
   same = evaluate(**asked(collection, predictions=str(output / "run.trec")))
   assert same == figures
   evaluate(

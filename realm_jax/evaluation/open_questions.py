@@ -321,6 +321,11 @@ def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> 
   if missing == len(questions):
     raise ValueError(f"{os.fspath(path)} predicts none of the {len(questions)} questions")
   metrics = [record["figures"] for record in found if "figures" in record]
+  if 0 < len(metrics) < len(questions) - missing:
+    raise ValueError(
+      f"{os.fspath(path)} has `figures` of {len(metrics)} questions and only a `prediction` of "
+      f"{len(questions) - missing - len(metrics)} others; leave out the `figures`"
+    )
   if metrics:
     common = [name for name in metrics[0] if all(name in m for m in metrics)]
     scores = {

@@ -196,6 +196,14 @@ def test_what_is_no_prediction_is_named(tmp_path, two, line):
     read_predictions(path, two)
 
 
+def test_no_prediction_counts_as_wrong_because_others_have_figures(tmp_path, two):
+  scored = '{"question": "where?", "prediction": "x", "figures": {"exact_match": 1}}'
+  path = write(tmp_path / "p.jsonl", scored, '{"question": "w h a t?", "prediction": "Oslo"}')
+  with pytest.raises(ValueError, match="`figures` of 1 questions and only a `prediction` of 1 oth"):
+    read_predictions(path, two)
+  assert read_predictions(path, two[:1]).scores["exact_match"].tolist() == [1]
+
+
 def test_retrieved_passages_in_the_formats_of_others(two, two_evaluated, match, store):
   outcomes, _ = two_evaluated
   found = json.loads(dpr_json(outcomes, store=store, matcher=match(two)))

@@ -171,7 +171,7 @@ def test_training_on_questions_teaches_the_query_tower_alone(
   file = tmp_path / "questions.jsonl"
   asked = [
     {"question": f"{5 * 'qrst'[n % 4]} {letters(n)}", "answer": letters((n % 4 + 31) * 7)}
-    for n in range(400)
+    for n in range(200)
   ]
   asked += [{"question": f"{letters(n)} u", "answer": "nowhere"} for n in range(20)]
   file.write_text("\n".join(map(json.dumps, asked)))
@@ -193,18 +193,15 @@ def test_training_on_questions_teaches_the_query_tower_alone(
   np.testing.assert_array_equal(
     opened._folder.newest().segments[-1].embeddings(), segment.embeddings()
   )
-  file.write_text("\n".join(map(json.dumps, asked[:100])))
-  base.train(questions=file, minutes=0.001)
 
 
-@pytest.mark.timeout(300)
 def test_training_that_finds_no_more_changes_nothing(base, tmp_path):
   file = tmp_path / "questions.jsonl"
   file.write_text(
     "\n".join([json.dumps({"question": f"what is {n}", "answer": "tree"}) for n in range(100)])
   )
   commit = base.commit
-  assert base.train(questions=file, minutes=1).chosen == "start" and base.commit == commit
+  assert base.train(questions=file, minutes=0.001).chosen == "start" and base.commit == commit
   assert len(base.past_questions(count=1000)) == 100
   base.forget(past.question for past in base.past_questions(count=1000))
   file.write_text(json.dumps({"question": "what is an oak", "answer": "tree"}))

@@ -227,15 +227,15 @@ def test_titles_that_are_no_longer_found_keep_a_candidate_out(base, tmp_path):
 
 @pytest.mark.parametrize(("number", "changed"), [(40, 0.25), (100, 0.1)])
 def test_nothing_better_is_seldom_taken_for_better(number, changed, monkeypatch):
-  draw, taken, trials = np.random.default_rng(0), 0, 150
+  draw, taken = np.random.default_rng(0), 0
   monkeypatch.setattr(choosing, "_titles", lambda snapshot: [])
   monkeypatch.setattr(choosing, "_naming", lambda snapshot, questions: None)
   fields = {"snapshot": None, "ranking": "words", "memory": None}
   candidates = {name: choosing.Candidate(**fields) for name in ("start", *"abcd")}
-  for _ in range(trials):
+  for _ in range(40):
     start = draw.random(number) < 0.5
     found = [start, *(start ^ (draw.random(number) < changed) for _ in "abcd")]
     of_each = iter([{"recall@5": one.astype(float)} for one in found])
     monkeypatch.setattr(choosing, "found_answers", lambda *_, of=of_each, **__: next(of))
     taken += choosing._compare(candidates, [None] * number).chosen != "start"
-  assert taken / trials <= 0.06
+  assert taken <= 1, "without a correction for four comparisons, two and three"

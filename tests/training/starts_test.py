@@ -83,6 +83,16 @@ def test_parameters_are_those_of_the_checkpoints_and_others_stay(root):
     starts.begun(params, params, [starts.Start(f"{root}/both", [(f"{DUAL}/bert", READER)])])
 
 
+def test_layers_of_a_checkpoint_that_a_model_lacks_are_told(root, caplog):
+  params = {DUAL: {"tower": {"bert": np.zeros(2)}}, READER: {}}
+  starts.begun(params, params, starts.read(f"{root}/both:{DUAL}", parts=PARTS))
+  assert not caplog.messages
+  begun = starts.begun(params, params, starts.read(f"{root}/both", parts=PARTS))
+  assert [*begun[DUAL]["tower"]["bert"]] == [1, 1]
+  told = f"both has 1 parameters in {DUAL}, {READER} that this model has no place for, such as "
+  assert f"{told}{READER}/bert" in caplog.messages[-1]
+
+
 ELSEWHERE = BertConfig(
   hidden_size=8, num_heads=2, dropout_rate=0, activation="gelu_erf", num_segments=5
 )

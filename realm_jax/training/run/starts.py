@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
@@ -47,8 +48,7 @@ def read(texts: Starts, *, parts: Sequence[str]) -> tuple[Start, ...]:
   """
   found = []
   for text, directory, part, other in _split(texts, parts):
-    arrays = orbax_files.saved_arrays(orbax_files.resolve(directory))
-    saved = ["/".join(path[1:]) for path in arrays if path[0] == "params"]
+    saved = _saved(orbax_files.resolve(directory))
     has = dict.fromkeys(name.partition("/")[0] for name in saved)
     taken = [(part, other or part)] if part else [(each, each) for each in parts if each in has]
     if not taken or not any(_below(name, taken[0][1]) for name in saved):
@@ -101,13 +101,23 @@ def _check_distinct(given: Sequence[tuple[str, str]]) -> None:
 
 
 def begun(params: dict, abstract_params: dict, starts: Iterable[Start]) -> dict:
-  """Replaces parts of the parameters with those of checkpoints."""
+  """Replaces parts of the parameters with those of checkpoints; warns of what else these have."""
   flat: dict[str, Any] = flax.traverse_util.flatten_dict(params, sep="/")
   abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")
   for start in starts:
-    wanted = dict(_wanted(start, [*flat]))
+    wanted, path = dict(_wanted(start, [*flat])), orbax_files.resolve(start.checkpoints)
+    parts = [there for _, there in start.parts]
+    others = {name for name in _saved(path) if any(_below(name, part) for part in parts)}
+    if others := sorted(others.difference(wanted.values())):
+      logging.warning(
+        "start=%s has %d parameters in %s that this model has no place for, such as %s",
+        start.checkpoints,
+        len(others),
+        ", ".join(parts),
+        others[0],
+      )
     restored = orbax_files.restore_params(
-      orbax_files.resolve(start.checkpoints),
+      path,
       flax.traverse_util.unflatten_dict({wanted[n]: abstract[n] for n in wanted}, sep="/"),
     )
     saved: dict[str, Any] = flax.traverse_util.flatten_dict(restored, sep="/")
@@ -166,6 +176,11 @@ def _wanted(start: Start, names: Sequence[str]) -> Iterator[tuple[str, str]]:
       raise ValueError(f"start={start.checkpoints}:{here}: this model has no {here}")
     for name in found:
       yield name, there + name.removeprefix(here)
+
+
+def _saved(path: str | os.PathLike) -> list[str]:
+  """Returns the names of the parameters of a checkpoint."""
+  return ["/".join(keys[1:]) for keys in orbax_files.saved_arrays(path) if keys[0] == "params"]
 
 
 def _below(name: str, part: str) -> bool:

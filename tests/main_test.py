@@ -219,6 +219,8 @@ def test_a_wrong_command_line_ends_in_one_line_with_the_names(capsys, arguments,
       "toy_recital.Voice.volume = -1",
       ("volume -1 < 0",),
     ),
+    ("toy_recital.toy:\n  line = @toy_recital.toy\n  workdir = 'w'", ("line=<function toy",)),
+    ("toy_recital.toy:\n  line = 'x'\n  workdir = 'w'\n  voice = 3", ("voice=3", "class Voice")),
   ],
 )
 def test_a_wrong_gin_file_ends_in_one_line_with_the_names(
@@ -228,6 +230,7 @@ def test_a_wrong_gin_file_ends_in_one_line_with_the_names(
   code, complaint = _complaint(capsys, "toy", write_gin("a.gin", text + "\n"))
   assert code == 2
   assert all(name in complaint for name in named), complaint
+  assert [file.name for file in tmp_path.iterdir()] == ["a.gin"], "nothing was written"
 
 
 def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):

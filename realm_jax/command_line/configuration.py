@@ -12,7 +12,6 @@ import inspect
 import io
 import os
 import pathlib
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -200,6 +199,11 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
   """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
   bound = gin.get_bindings(job, resolve_references=False)
   refuse_missing(name, keywords, bound)
+  with _as_usage_error():  # before anything is written
+    arguments = gin.get_bindings(job)
+    for keyword in keywords:
+      if keyword.name in arguments:
+        keyword.checked(arguments[keyword.name])
   workdir = directory(job, keywords, ("workdir",))
   with contextlib.ExitStack() as stack:
     if workdir:
@@ -219,11 +223,7 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
     except Exception as error:
       if workdir and before is not None and isinstance(error, (ValueError, FileNotFoundError)):
         atomic_files.write_text(str(file), before)  # of the run that refused this one
-      frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-      if inspect.unwrap(job).__code__ in frames:
-        raise
-      # An argument could not be built, which is an error of the configuration.
-      raise UsageError(str(error)) from error
+      raise
     if workdir:
       text = gin.operative_config_str(max_line_length=100)
       atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import math
 import numbers
 import os
@@ -125,10 +126,18 @@ def _fault(kind: Any, value: Any) -> str:
     isinstance(value, _SCALARS[kind]) and (kind is bool) == isinstance(value, bool)
   ):
     return f"give a {kind.__name__}"
+  is_object = dataclasses.is_dataclass(kind) or inspect.isabstract(kind)
+  if isinstance(kind, type) and is_object and not isinstance(value, kind):
+    return f"give an object of the class {kind.__name__}"
+  if origin is Callable and not callable(value):
+    return "give a class or a function"
   if origin in (tuple, list, Sequence):
     if isinstance(value, str) or not isinstance(value, Sequence):
       return "give several, in brackets"
-    each = parts if origin is tuple and Ellipsis not in parts else parts[:1] * len(value)
+    is_fixed = origin is tuple and Ellipsis not in parts
+    if is_fixed and len(value) != len(parts):
+      return f"give {len(parts)} values, in brackets"
+    each = parts if is_fixed else parts[:1] * len(value)
     return next(filter(None, map(_fault, each, value)), "")
   return ""
 
@@ -142,5 +151,5 @@ def _is_finite(value: float) -> bool:
 
 def _as_text(value: Any) -> str:
   if isinstance(value, (tuple, list)):
-    return ",".join(map(_as_text, value))
+    return ",".join(map(_as_text, value)) or str(value)
   return repr(value) if isinstance(value, str) else str(value)

@@ -3,7 +3,7 @@
 import math
 import pathlib
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,6 +15,8 @@ from realm_jax.foundations import choices
 from realm_jax.knowledge_base.store.query import Query
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig
+from realm_jax.retrieval.posterior import Posterior
 
 NEEDED = {DualEncoderConfig: {"bert": BertConfig()}, Query: {"question": "moss"}}
 
@@ -73,6 +75,10 @@ def test_a_fault_is_told_with_the_value():
     (tuple[str, ...], [(), ("a", "b"), ["a"]], ["ab", 5, None, {"a": 1}, ("a", 5)]),
     (Sequence[str] | None, [None, ["a"]], ["ab", 5]),
     (list[str], [["a"]], ["a", [5]]),
+    (tuple[str, int], [("a", 5)], [("a",), ("a", 5, 5), ()]),
+    (EncoderConfig, [DualEncoderConfig(bert=BertConfig())], [[], None, DualEncoderConfig]),
+    (Posterior | None, [None], [3, Posterior]),
+    (Callable[[int], int], [abs], [3, "abs"]),
   ],
 )
 def test_what_gin_gives_is_of_the_type_of_the_setting(kind, good, bad):

@@ -33,7 +33,7 @@ PARTS = _PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(choices.Checked):
   """The two encoders of a pre-training.
 
   Attributes:

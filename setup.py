@@ -14,6 +14,10 @@ ROOT = pathlib.Path(__file__).parent
 # Where a release comes from, which only its builder knows, such as https://HOST/OWNER/realm_jax.
 REPOSITORY = os.environ.get("REPOSITORY_URL", "").rstrip("/")
 
+for name in ("examples", "gin", "launch"):
+  if (ROOT / "realm_jax" / name).is_file():  # as a zip has a link
+    raise SystemExit(f"realm_jax/{name} is no link to a folder any more; take a git clone")
+
 
 def readme() -> str:
   """Returns README.md; its links and pictures are absolute if the repository is known."""

@@ -87,6 +87,16 @@ def test_every_file_of_the_package_is_in_the_wheel(installed):
   assert "realm = realm_jax.main:main" in (information / "entry_points.txt").read_text()
 
 
+def test_no_wheel_lacks_what_links_have(tmp_path):
+  source = copied(tmp_path)
+  (source / "realm_jax" / "gin").unlink()
+  (source / "realm_jax" / "gin").write_text("../gin")  # as a zip has it
+  command = [sys.executable, "-c", BUILD.format("build_wheel"), tmp_path]
+  built = subprocess.run(command, cwd=source, capture_output=True, text=True)
+  assert built.returncode and "realm_jax/gin is no link to" in built.stderr
+  assert not [*tmp_path.glob("*.whl")]
+
+
 def test_an_index_shows_a_release_with_its_licence_and_links_that_hold(installed):
   (file,) = installed.glob("*.dist-info/METADATA")
   metadata = email.message_from_string(file.read_text("utf-8"))

@@ -79,8 +79,8 @@ def _common_flags(
   gin_file: Annotated[tuple[str, ...], choices.WHOLE] = (),
   traceback: bool = False,
   coordinator: str | None = None,
-  num_processes: int | None = None,
-  process_id: int | None = None,
+  num_processes: Annotated[int, choices.Bounds(least=1, below=2**31)] | None = None,
+  process_id: choices.CountOrZero | None = None,
 ) -> None:
   """The flags of every job.
 

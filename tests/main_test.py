@@ -320,6 +320,22 @@ def test_a_positional_keyword_may_stand_without_its_name(tmp_path, monkeypatch):
   assert said.read_text() == "named"
 
 
+@pytest.mark.parametrize(
+  ("joining", "message"),
+  [
+    ("--coordinator=h:1 --num_processes=-3 --process_id=0", "num_processes=-3; give at least 1"),
+    (f"--coordinator=h:1 --num_processes={2**70} --process_id=0", "and below 2147483648"),
+    ("--coordinator=h:1 --num_processes=2 --process_id=-1", "process_id=-1; give at least 0"),
+    ("--coordinator=h:1 --num_processes=2 --process_id=2", "process_id=2 is not in 0 to 1"),
+    ("--coordinator=nonsense --num_processes=1 --process_id=0", "coordinator=nonsense; give HOST"),
+    ("--num_processes=2", "give all three"),
+  ],
+)
+def test_processes_that_cannot_join_are_told_in_a_line(joining, message, capsys):
+  assert main.main(["check", *joining.split()]) == 2
+  assert message in capsys.readouterr().err
+
+
 def test_help_and_version_do_not_wait_for_jax():
   code = (
     "import sys; from realm_jax import main; main.main(['--help']); main.main(['--version']);"

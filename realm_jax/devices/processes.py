@@ -10,6 +10,7 @@ import functools
 import io
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -49,6 +50,8 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
       f"coordinator={coordinator}, num_processes={num_processes}, process_id={process_id}: give "
       "all three, or coordinator=auto on a TPU pod or a cluster that JAX knows"
     )
+  if not re.fullmatch(r"[^/]+:[0-9]{1,5}", coordinator):
+    raise ValueError(f"coordinator={coordinator}; give HOST:PORT of the first process")
   if not 0 <= process_id < num_processes:
     raise ValueError(f"process_id={process_id} is not in 0 to {num_processes - 1}")
   jax.distributed.initialize(coordinator, num_processes, process_id)

@@ -81,8 +81,10 @@ def _same_questions(first: str, second: str) -> tuple[Scores, Scores]:
 
 
 def _columns(records: Iterable[Mapping[str, float]]) -> Scores:
+  """Returns the metrics that all questions have."""
   first, *others = records
-  return {name: np.array([record[name] for record in (first, *others)]) for name in first}
+  names = [name for name in first if all(name in record for record in others)]
+  return {name: np.array([record[name] for record in (first, *others)]) for name in names}
 
 
 def _read(directory: str) -> Mapping[tuple, Mapping[str, float]]:
@@ -98,8 +100,11 @@ def _read(directory: str) -> Mapping[tuple, Mapping[str, float]]:
     found, seen = {}, collections.Counter()
     for record in records:
       key = (str(record["id"]), record.get("question"))
-      found[*key, seen[key]] = record["figures"]
+      figures = {name: float(value) for name, value in record["figures"].items()}
+      if not np.isfinite([*figures.values()]).all():
+        raise ValueError(f"{key[0]} has metrics that are no numbers")
+      found[*key, seen[key]] = figures
       seen[key] += 1
     return found
-  except (ValueError, KeyError, TypeError) as error:
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ValueError(f"{path} is not what `realm evaluate` writes: {error!r}") from error

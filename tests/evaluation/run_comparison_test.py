@@ -54,6 +54,17 @@ def test_equal_ids_are_told_apart_by_their_questions(tmp_path):
   assert row[:5] == ["4", "hits", "0.5000", "0.2500", "+0.2500"]
 
 
+def test_a_metric_that_some_questions_lack_is_left_out(tmp_path):
+  evaluation(tmp_path / "one", hits=np.ones(20), extra=np.ones(20))
+  evaluation(tmp_path / "other", hits=np.zeros(20), extra=np.zeros(20))
+  file = tmp_path / "one" / "predictions.jsonl"
+  first, last = file.read_text().rstrip().rsplit("\n", 1)
+  file.write_text(f"{first}\n{last.replace('extra', 'more')}\n")
+  for pair in (("one", "other"), ("other", "one")):
+    (row,) = rows(compare(*(str(tmp_path / name) for name in pair)))
+    assert row[:2] == ["20", "hits"]
+
+
 @pytest.mark.parametrize(
   ("first", "second", "said"),
   [
@@ -62,6 +73,8 @@ def test_equal_ids_are_told_apart_by_their_questions(tmp_path):
     ("one", "other", "20 questions, .* 3, and 3 have the same id"),
     ("one", "charm", "no metric in common"),
     ("one", "broken", "broken/predictions.jsonl is not what `realm evaluate` writes"),
+    ("one", "nan", "nan/predictions.jsonl is not .*7 has metrics that are no numbers"),
+    ("one", "word", "word/predictions.jsonl is not .*'high'"),
     ("empty", "one", "no predictions.jsonl in"),
   ],
 )
@@ -69,6 +82,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path, first, second, said):
   evaluation(tmp_path / "one", hits=np.zeros(20))
   evaluation(tmp_path / "other", ids=range(3), hits=np.zeros(3))
   evaluation(tmp_path / "charm", charm=np.zeros(20))
+  evaluation(tmp_path / "nan", hits=[0.0] * 7 + [float("nan")] + [0.0] * 12)
+  evaluation(tmp_path / "word", hits=["high"] * 20)
   (tmp_path / "broken").mkdir()
   (tmp_path / "broken" / "predictions.jsonl").write_text('{"id": 1}\n')
   (tmp_path / "empty").mkdir()

@@ -1,5 +1,6 @@
 """Models that embed and read at random, for tests of what a knowledge base does with them."""
 
+import functools
 import os
 
 import flax.linen as nn
@@ -16,6 +17,16 @@ LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 PIECES = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), ".", "-"]
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def init(encoder, reader, key):
+  if reader is None:
+    params = {"dual_encoder": saved_models.init_dual_encoder(encoder.make(), key)}
+  else:
+    params = saved_models.init_open_qa_model(OpenQaModel(encoder, reader), key)
+  # Larger than before a training, so that embeddings of different texts are far from each other.
+  return jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else 10 * leaf, nn.unbox(params))
+
+
 def write(workdir, *, reads=False, seed=0, words=()):
   """Writes a checkpoint with its vocabulary."""
   vocabulary = WordPieces([*PIECES, *words])
@@ -24,15 +35,6 @@ def write(workdir, *, reads=False, seed=0, words=()):
   encoder = DualEncoderConfig(bert=bert, projection_size=8)
   reader = SpanReaderConfig(bert=bert, span_hidden_size=8) if reads else None
   beam = BeamConfig(beam_size=3, num_read=2, joint_length=64) if reads else None
-
-  @jax.jit
-  def init(key):
-    if reader is None:
-      params = {"dual_encoder": saved_models.init_dual_encoder(encoder.make(), key)}
-    else:
-      params = saved_models.init_open_qa_model(OpenQaModel(encoder, reader), key)
-    # Larger than before a training, so that embeddings of different texts are far from each other.
-    return jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else 10 * leaf, nn.unbox(params))
 
   description = saved_models.ModelDescription(
     dual_encoder=encoder,
@@ -44,5 +46,6 @@ def write(workdir, *, reads=False, seed=0, words=()):
     corpus_fingerprint="",
   )
   vocabulary.save(os.path.join(workdir, "vocabulary"))
-  importing.write(os.path.join(workdir, "checkpoints"), description, init(jax.random.key(seed)))
+  params = init(encoder, reader, jax.random.key(seed))
+  importing.write(os.path.join(workdir, "checkpoints"), description, params)
   return str(workdir)

@@ -28,17 +28,22 @@ def test_what_fills_a_mask_and_its_evidence(filler):
   )
 
 
-def test_an_edited_passage_is_searched_and_fills_a_mask_at_once(filler):
-  changed = Edits().with_passage(
-    0, filler.corpus.write("Britain", "Dollar is the money of Britain")
-  )
-  (explanation,) = filler.explain([QUERY], edits=changed)
-  assert explanation.likeliest == "Dollar"
-  assert explanation.passages[0].edited and explanation.passages[0].passage_id == 0
-  added = Edits().with_passage(4, filler.corpus.write("", "Yen is the money of France"))
-  (explanation,) = filler.explain(["[MASK] is the money of France"], edits=added, target="yen")
-  assert 4 in [p.passage_id for p in explanation.passages]
-  assert filler.explain([QUERY])[0].likeliest == "Pound"
+@pytest.mark.parametrize(
+  ("kind", "query"),
+  [("filler", "[MASK] is the money of {}"), ("answerer", "what is the money of {}")],
+)
+def test_an_edited_passage_is_searched_and_read_at_once(request, kind, query):
+  model = request.getfixturevalue(kind)
+  changed = Edits().with_passage(0, model.corpus.write("Britain", "Dollar is the money of Britain"))
+  (explanation,) = model.explain([query.format("Britain")], edits=changed)
+  first = explanation.passages[0]
+  assert (explanation.likeliest, first.edited, first.passage_id) == ("Dollar", True, 0)
+  added = Edits().with_passage(4, model.corpus.write("", "Yen is the money of Japan, old"))
+  (explanation,) = model.explain([query.format("Japan")], edits=added)
+  shares = {p.passage_id: p.retrieval_probability for p in explanation.passages}
+  assert shares[2] == pytest.approx(shares[4]) and explanation.likeliest == "Yen"
+  assert kind == "filler" or shares == pytest.approx({2: 0.5, 4: 0.5})
+  assert model.explain([query.format("Britain")])[0].likeliest == "Pound"
 
 
 def test_an_answer_asked_for_comes_first(filler):
@@ -93,19 +98,6 @@ def test_what_is_said_of_a_removal_is_what_a_removal_does(answerer):
     assert passage.probability_without == pytest.approx(after.answers[0].probability, rel=1e-5)
     assert passage.answer_without == after.likeliest
     assert passage.passage_id not in [p.passage_id for p in after.passages]
-
-
-def test_an_edited_passage_is_searched_and_read_at_once(answerer):
-  write = answerer.corpus.write
-  changed = Edits().with_passage(0, write("Britain", "Dollar is the money of Britain"))
-  (explanation,) = answerer.explain([QUESTION], edits=changed)
-  assert explanation.likeliest == "Dollar" and explanation.passages[0].edited
-  added = Edits().with_passage(4, write("", "Yen is the money of Japan, old"))
-  (explanation,) = answerer.explain(["what is the money of Japan"], edits=added)
-  shares = {p.passage_id: p.retrieval_probability for p in explanation.passages}
-  assert shares == pytest.approx({2: 0.5, 4: 0.5})
-  assert explanation.likeliest == "Yen"
-  assert answerer.explain([QUESTION])[0].likeliest == "Pound"
 
 
 def test_places_count_characters_not_bytes(answerer):

@@ -32,6 +32,12 @@ def fits(page):
   return page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
+def sign_in(page):
+  page.locator(".add summary").click()
+  page.get_by_label("Edit token").fill(TOKEN)
+  page.get_by_role("button", name="Sign in").click()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_hit_is_seen_at_once_and_has_the_focus(base, open_app, keep, scheme):
   page = open_app(make_app(base), **PHONE, color_scheme=scheme)
@@ -94,9 +100,7 @@ def test_who_asks_again_sees_the_later_answer_alone(base, open_app):
 def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, open_app, keep):
   page = open_app(make_app(base, edit_token=TOKEN), **PHONE)
   page.get_by_role("link", name="Documents").click()
-  page.locator(".add summary").click()
-  page.get_by_label("Edit token").fill(TOKEN)
-  page.get_by_role("button", name="Sign in").click()
+  sign_in(page)
   page.get_by_text("Add a document").click()
   for label, text in (("Id", "moss"), ("Title", "Moss"), ("Text", "Moss likes water.")):
     page.get_by_label(label, exact=True).fill(text)
@@ -144,9 +148,7 @@ def test_values_of_any_length_fit(base, open_app, keep, width, scheme):
   )
   home = page.url.rstrip("/")
   page.goto(f"{home}/documents")
-  page.locator(".add summary").click()
-  page.get_by_label("Edit token").fill(TOKEN)
-  page.get_by_role("button", name="Sign in").click()
+  sign_in(page)
   page.get_by_text("Sign out").wait_for()
   for number, path in enumerate((*PAGES, "/generations", "/docs")):
     page.goto(home + path)
@@ -212,9 +214,7 @@ def test_files_are_dropped_on_the_page(base, open_app, tmp_path, keep, at, is_em
   (tmp_path / "elm.txt").write_text("Elm\n\nElms give shade.")
   (tmp_path / "ash.pdf").write_bytes(pdf([(20, "Ashes"), (11, "An ash is tall.")]))
   page.get_by_role("link", name="Documents").click()
-  page.locator(".add summary").click()
-  page.get_by_label("Edit token").fill(TOKEN)
-  page.keyboard.press("Enter")
+  sign_in(page)
   page.get_by_text("Sign out").wait_for()
   if at != "h1" and not is_empty:
     page.get_by_text("Upload files").click()
@@ -233,9 +233,7 @@ def test_it_works_without_javascript(base, open_app):
   page.locator(".examples button").first.click()
   assert "q=Plant" in page.url and page.locator(".card").count() == 10
   page.get_by_role("link", name="Documents").click()
-  page.locator(".add summary").click()
-  page.get_by_label("Edit token").fill(TOKEN)
-  page.get_by_role("button", name="Sign in").click()
+  sign_in(page)
   page.locator("summary", has_text="Add a document").click()
   page.get_by_label("Id", exact=True).fill("moss")
   page.get_by_label("Text", exact=True).fill("Moss likes water.")

@@ -1,5 +1,6 @@
 """Rankings of documents by their best passages, and their metrics against judgements."""
 
+import collections
 import dataclasses
 import math
 import os
@@ -171,14 +172,17 @@ def document_scores(
     )
   measures = {nDCG @ _CUTOFF: f"ndcg@{_CUTOFF}", RR @ _CUTOFF: f"mrr@{_CUTOFF}"}
   measures |= {R @ k: f"recall@{k}" for k in recall_at}
-  row = {query.id: i for i, query in enumerate(queries)}
-  scores = {name: np.zeros(len(queries)) for name in measures.values()}
+  # By numbers, because the library ends names at a NUL, and then returns what is in its memory.
+  row = {query.id: str(i) for i, query in enumerate(queries)}
+  number: dict[str, str] = collections.defaultdict(lambda: str(len(number)))
+  graded = {row[q]: {number[d]: grade for d, grade in of.items()} for q, of in judgements.items()}
   ordered = {
-    query: {document: len(ranking) - rank for rank, document in enumerate(ranking)}
+    row[query]: {number[document]: len(ranking) - rank for rank, document in enumerate(ranking)}
     for query, ranking in run.items()
   }
-  for metric in ir_measures.iter_calc([*measures], judgements, ordered):
-    scores[measures[metric.measure]][row[metric.query_id]] = metric.value
+  scores = {name: np.zeros(len(queries)) for name in measures.values()}
+  for metric in ir_measures.iter_calc([*measures], graded, ordered):
+    scores[measures[metric.measure]][int(metric.query_id)] = metric.value
   return scores
 
 

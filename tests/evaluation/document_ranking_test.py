@@ -37,6 +37,16 @@ def test_every_metric_is_that_of_the_run_s_own_order_however_many_scores_are_equ
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+def test_names_with_any_character_are_told_apart():
+  judgements = {"q": {"d": 1}, "q\0a": {"d\0a": 1, "d\0b": 0}}
+  run = {"q": {"d\0b": 2.0, "d": 1.0}, "q\0a": {"d": 3.0, "d\0b": 2.0, "d\0a": 1.0}}
+  queries = [Question(id=query, text="", answers=()) for query in run]
+  scores = document_scores(run, judgements, queries, recall_at=(2, 3))
+  assert scores["mrr@10"].tolist() == pytest.approx([1 / 2, 1 / 3])
+  assert scores["ndcg@10"].tolist() == pytest.approx([1 / math.log2(3), 1 / 2])
+  assert [scores[f"recall@{k}"].tolist() for k in (2, 3)] == [[1, 0], [1, 1]]
+
+
 def test_a_run_file_is_ordered_by_score_then_by_line(tmp_path):
   (tmp_path / "run.trec").write_text("q 0 b 1 1 x\nq 0 c 2 2 x\nq 0 a 3 1 x\n")
   assert list(read_run(tmp_path / "run.trec")["q"]) == ["c", "b", "a"]

@@ -183,6 +183,17 @@ def test_a_mistake_is_one_clear_line(base, tool, arguments, reason):
   assert len(base) == len(NOTES)
 
 
+def test_a_text_that_is_json_is_a_text(base):
+  async def steps(client, call):
+    assert len(ids(await call("search", question="shade", after=None, newer=None))) == 2
+    for after in ('["trees"]', '{"moss": 1}'):
+      found = await call("search", question="shade", after=after)
+      assert found["asked"] == base.search("shade", after=after).asked != "shade"
+    assert "FIELD:HALF_LIFE" in await call("search", question="shade", newer='["year:5"]')
+
+  use(mcp_server.make_server(base), steps)
+
+
 def test_what_an_assistant_reads_is_bounded(tmp_path):
   fields = {"html": "x" * 300_000, "list": [*range(100_000)], "year": 1958}
   many = {f"f{n}": n for n in range(5000)}

@@ -19,8 +19,14 @@ _MAX_CONDITIONS = 10_000  # characters as JSON
 _NAMES = ("question", "k", "where", "by", "min_answerable", "newer", "explain")
 _NAMES += ("per_document", "distinct", "around", "after")
 _MEANINGS, _KEYWORD = choices.meanings(inspect.getdoc(Query) or ""), inspect.Parameter.KEYWORD_ONLY
+# Not `str | None`: of what may be no string, MCP's library reads JSON that a string has.
+_Text = Annotated[str, pydantic.BeforeValidator(lambda text: "" if text is None else text)]
+_KINDS = {"newer": _Text, "after": _Text}
 _OWN = [
-  own.replace(kind=_KEYWORD, annotation=Annotated[own.annotation, pydantic.Field(description=text)])
+  own.replace(
+    kind=_KEYWORD,
+    annotation=Annotated[_KINDS.get(name, own.annotation), pydantic.Field(description=text)],
+  )
   for name, own in inspect.signature(Query).parameters.items()
   if name in _NAMES
   for text in [_MEANINGS.get(name)]  # none if Python leaves out docstrings

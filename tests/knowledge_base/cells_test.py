@@ -1,6 +1,7 @@
 """A knowledge base with so many passages that their embeddings are in cells."""
 
 import random
+import shutil
 import zlib
 
 import numpy as np
@@ -50,9 +51,16 @@ def documents():
   return [document(number, draw) for number in range(1200)]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+  return tmp_path_factory.mktemp("made") / "kb"
+
+
 @pytest.fixture
-def base(tmp_path, documents):
-  return KnowledgeBase.create(tmp_path / "kb", documents, language="en", encoder="any")
+def base(tmp_path, made, documents):
+  if not made.exists():
+    KnowledgeBase.create(made, documents, language="en", encoder="any")
+  return KnowledgeBase(shutil.copytree(made, tmp_path / "kb"))
 
 
 def agreement(base, where=None, k=10):
@@ -153,8 +161,8 @@ def test_as_many_are_found_as_match_after_every_history(
   opened, shares = KnowledgeBase(base.path), []
   for where in (None, {"year": {"gte": 1950}}, {"year": [1907, 1908]}):
     for by in ("encoder", "fused"):
-      for k in (1, 7, 150, 2000):
-        for question in ("moss", "mock moss", "rolm"):
+      for k in (1, 150, 2000):
+        for question in ("mock moss", "rolm"):
           found = opened.search(question, k=k, by=by, where=where)
           exact = opened.search(question, k=k, by=by, where=where, exact=True)
           assert len(found) == len(exact), (where, by, k, question)

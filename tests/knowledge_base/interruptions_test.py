@@ -329,6 +329,11 @@ def test_what_is_changed_at_any_operation_of_who_reads_is_found_or_was_found(see
       base = KnowledgeBase(history.path) if reader is None else reader
       texts = {document.id: document.text for document in base.documents(count=100)}
     assert texts in [model.texts for model in history.models]
+    history.models = [history.model]
+    with Operations(history.draw, at=history.draw.randint(1, 9), act=history.write):
+      found = {hit.id: hit.text for hit in base.search(WORDS[0], k=100)}
+    matching = ({id: t for id, t in m.texts.items() if WORDS[0] in t} for m in history.models)
+    assert found in [*matching]
     history.check(base, history.model)
     history.check_questions(base, history.model)
 

@@ -162,6 +162,7 @@ def test_a_ranking_that_is_better_without_training_is_chosen_alone(tmp_path, mon
   choice = base.train(questions=write(tmp_path / "questions.jsonl", asked))
   assert {"start", "without memory", "start, words", "start, encoder"} < choice.means.keys()
   assert choice.means["adapted"] == choice.means["start, encoder"]
+  assert "trained" not in choice.means, "only ours has a tower of questions"
   assert choice.chosen in ("start", "start, encoder") and not base.commit.settings.adapter
 
 

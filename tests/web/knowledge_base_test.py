@@ -474,32 +474,6 @@ def test_what_makes_no_sense_changes_nothing(unchanged, path, body):
   assert unchanged.commit.number == there and unchanged.past_questions() == []
 
 
-def test_each_of_many_concurrent_requests_sees_one_state(base):
-  """A writer moves a word between two documents in one change; each search finds it in one."""
-  client = client_of(base)
-  base.update([{"id": "one", "text": "quince"}, {"id": "other", "text": "nothing"}])
-  wrong, ended = [], threading.Event()
-
-  def search():
-    while not ended.is_set():
-      hits = client.get("/api/search", params={"q": "quince"}).json()["hits"]
-      if [hit["text"] for hit in hits] != ["quince"]:
-        wrong.append(hits)
-
-  readers = [threading.Thread(target=search) for _ in range(4)]
-  for reader in readers:
-    reader.start()
-  for n in range(20):
-    texts = ("nothing", "quince") if n % 2 else ("quince", "nothing")
-    base.update(
-      [{"id": id, "text": text} for id, text in zip(("one", "other"), texts, strict=True)]
-    )
-  ended.set()
-  for reader in readers:
-    reader.join()
-  assert wrong == []
-
-
 @pytest.mark.parametrize("error", [None, ValueError("an encoder has to be named")])
 def test_what_searches_need_is_loaded_before_anybody_is_served(base, monkeypatch, error):
   done = []

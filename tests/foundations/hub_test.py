@@ -164,6 +164,6 @@ def test_a_reader_needs_the_hub_once(server, monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
     base = KnowledgeBase.create(tmp_path / f"kb {offline}", documents, language="en")
     base.add_reader("moss/oak")
-    assert base.answer("who is at sea").text
+  assert base.answer("who is at sea").text
   with pytest.raises(FileNotFoundError, match="moss/elm.*did not give it"):
     base.add_reader("moss/elm")

@@ -18,6 +18,7 @@ from realm_jax.index.fusion import fuse_scores
 from realm_jax.knowledge_base.encoders.models import Encoder, open_encoder, open_reader
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.learning import query_training as learning
+from realm_jax.text.wordpieces import WordPieces
 from tests.knowledge_base import tiny_models
 
 SEA = [
@@ -114,11 +115,10 @@ def test_a_knowledge_base_needs_nothing_outside_its_folder(source, tmp_path):
 
 def test_an_encoder_of_another_vocabulary_is_refused(source, tmp_path):
   copied = shutil.copytree(source, tmp_path / "source")
-  other = tiny_models.write(tmp_path / "other", words=["moss"])
   shutil.rmtree(copied / "vocabulary")
   with pytest.raises(FileNotFoundError, match="vocabulary"):
     KnowledgeBase.create(tmp_path / "kb", encoder=copied)
-  shutil.copytree(os.path.join(other, "vocabulary"), copied / "vocabulary")
+  WordPieces([*tiny_models.PIECES, "moss"]).save(copied / "vocabulary")
   with pytest.raises(ValueError, match="vocabulary"):
     KnowledgeBase.create(tmp_path / "kb", encoder=copied)
 

@@ -231,6 +231,12 @@ class History:
       assert all(texts[id] == text for id, text in found.items())
     return model
 
+  def check_all(self, *bases):
+    """Checks that knowledge bases have what this one should."""
+    for base in bases:
+      self.check(base, self.model)
+      self.check_questions(base, self.model)
+
   def check_questions(self, base, *models):
     useful = {
       past.question: {one.id for one in past.useful} for past in base.past_questions(count=100)
@@ -276,9 +282,7 @@ def test_a_process_that_ends_anywhere_leaves_what_was_or_what_should_be(seed, tm
       history.model = after
       if "question" not in history.kind:
         history.check_files(compacted=history.kind in ("compact", "purge"))
-    for base in (history.base, history.reader):
-      history.check(base, history.model)
-      history.check_questions(base, history.model)
+    history.check_all(history.base, history.reader)
   history.base.compact(purge=True)
   history.check_files(compacted=True)
 
@@ -297,9 +301,7 @@ def test_a_disk_that_is_full_from_anywhere_on_keeps_what_was_and_takes_more_late
       history.model = history.check(history.base, before, after)
       history.model.useful = history.check_questions(history.base, before, after)
     failed += not is_done
-    for base in (history.base, history.reader, KnowledgeBase(history.path)):
-      history.check(base, history.model)
-      history.check_questions(base, history.model)
+    history.check_all(history.base, history.reader, KnowledgeBase(history.path))
     if "question" not in history.kind:
       history.check_files()
   assert 5 < failed < 55
@@ -314,8 +316,7 @@ def test_who_reads_at_any_operation_of_a_change_finds_what_was_or_what_will_be(s
     with Operations(history.draw, at=history.draw.randint(1, 150), act=history.read):
       change()
     history.model = after
-    history.check(history.reader, after)
-    history.check_questions(history.reader, after)
+    history.check_all(history.reader)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -334,8 +335,7 @@ def test_what_is_changed_at_any_operation_of_who_reads_is_found_or_was_found(see
       found = {hit.id: hit.text for hit in base.search(WORDS[0], k=100)}
     matching = ({id: t for id, t in m.texts.items() if WORDS[0] in t} for m in history.models)
     assert found in [*matching]
-    history.check(base, history.model)
-    history.check_questions(base, history.model)
+    history.check_all(base)
 
 
 @pytest.fixture
@@ -450,8 +450,6 @@ def test_a_folder_that_takes_the_place_of_one_that_is_changed_keeps_what_it_has(
       refused += 1
     history.checks = 1
     history.replace()
-    for base in (KnowledgeBase(history.path), history.reader, history.base):
-      history.check(base, replaced)
-      history.check_questions(base, replaced)
     history.model = replaced
+    history.check_all(KnowledgeBase(history.path), history.reader, history.base)
   assert refused > 2

@@ -27,9 +27,9 @@ def init(encoder, reader, key):
   return jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else 10 * leaf, nn.unbox(params))
 
 
-def write(workdir, *, reads=False, seed=0, words=()):
+def write(workdir, *, reads=False, seed=0):
   """Writes a checkpoint with its vocabulary."""
-  vocabulary = WordPieces([*PIECES, *words])
+  vocabulary = WordPieces(PIECES)
   sizes = {"vocab_size": vocabulary.vocab_size, "hidden_size": 16, "mlp_size": 32}
   bert = tiny_bert(**sizes, max_length=512, dtype="auto")
   encoder = DualEncoderConfig(bert=bert, projection_size=8)

@@ -6,8 +6,8 @@ with its quirks: accents are decomposed but kept, Unicode dashes and quotes are 
 prediction. "corrected" fixes these. Both are for English. In other languages answers are normalised
 as MLQA does (Lewis et al. 2020): case, punctuation and articles are deleted, and each character of
 a script without spaces becomes a word. Unlike MLQA's script, this knows any language, takes
-compatibility characters for equal, keeps what is nothing but articles, and deletes the Arabic
-article only at the beginning of a word.
+compatibility characters for equal, keeps what is nothing but articles or punctuation, and deletes
+the Arabic article only at the beginning of a word.
 
 A text has an answer if the tokens of the answer occur there in a row. Letters, digits and marks in
 a row are a token, and any other character is one of its own, as in the evaluation of Dense Passage
@@ -31,7 +31,7 @@ Normalization = Literal["official", "corrected"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _LEADING_ARTICLE = re.compile(r"(a|an|the)\s+", re.IGNORECASE)
-_PUNCTUATION_OR_INVISIBLE = regex.compile(r"[\p{P}\p{Cf}]")
+_INVISIBLE = regex.compile(r"\p{Cf}")
 _DELETE_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 _ARTICLES_OF = {
@@ -67,29 +67,32 @@ def normalize_official(text: str) -> str:
 
 
 def normalize_corrected(text: str) -> str:
-  """Does the same, but deletes accents and all Unicode punctuation and keeps lone articles.
+  """Does the same, but deletes accents and all Unicode punctuation.
 
-  Invisible characters are deleted as well.
+  Articles and punctuation that are all there is are kept. Invisible characters are deleted as well.
   """
   # Composed, so that "á" is not an article with a mark.
-  composed = unicodedata.normalize("NFKC", text).casefold().translate(_DELETE_ASCII_PUNCTUATION)
-  kept = _PUNCTUATION_OR_INVISIBLE.sub("", composed)
-  words = " ".join(_ARTICLES.sub(" ", kept).split()) or " ".join(kept.split())
+  composed = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text).casefold())
+  kept = _PUNCTUATION.sub("", composed)
+  words = next(filter(None, map(_spaced, (_ARTICLES.sub(" ", kept), kept, composed))), "")
   decomposed = unicodedata.normalize("NFKD", words)
   return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
 def normalize_in(language: str, text: str) -> str:
   """Returns what correct answers in a language other than English have in common."""
-  lower = unicodedata.normalize("NFKC", text).lower()
+  lower = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text).lower())
   articles = _ARTICLES_OF.get(language, r"(?!)")
   if language in _ELIDED:
     bare = _PUNCTUATION.sub("", regex.sub(articles, " ", lower))
   else:
     bare = regex.sub(articles, " ", _PUNCTUATION.sub("", lower))
-  if not bare.strip():
-    bare = _PUNCTUATION.sub("", lower)
-  return " ".join(_CHARACTER.sub(r" \g<0> ", bare).split())
+  words = next(filter(None, map(_spaced, (bare, _PUNCTUATION.sub("", lower), lower))), "")
+  return _spaced(_CHARACTER.sub(r" \g<0> ", words))
+
+
+def _spaced(text: str) -> str:
+  return " ".join(text.split())
 
 
 def normalizer(language: str, normalization: Normalization) -> Callable[[str], str]:

@@ -18,6 +18,10 @@ from realm_jax.data.answers import exact_match, f1
     # Articles alone become nothing, and nothing equals nothing.
     ("the", "a", True, False),
     ("The The", "the", True, False),
+    # So does punctuation alone.
+    ("", "/", True, False),
+    ("%", "/", True, False),
+    ("/ \u200b", "/", False, True),
     # The combining mark ends the word "a".
     ("á la carte", "a\u0301 la carte", True, True),
     # Answers rebuilt of tokens: punctuation leaves a space behind.
@@ -90,6 +94,8 @@ def test_answers_are_compared_in_their_language():
   [
     ("de", "Die  Straße, der «Stadt»!", "straße stadt"),
     ("de", "Der", "der"),  # nothing but an article
+    ("fr", "?", "?"),  # nothing but punctuation
+    ("zh", "……", "......"),
     ("es", "La casa de los Ríos", "casa de ríos"),
     ("fr", "L’école des Arts", "école arts"),
     ("ar", "الأوسكار، والبطولة", "أوسكار والبطولة"),  # not inside words

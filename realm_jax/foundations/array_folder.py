@@ -35,7 +35,7 @@ FOLDER_FILE = "folder.json"
 _NAME = re.compile(r"\w+([./]\w+)*", re.ASCII)
 _SIZES = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}  # of items
 _SIZES |= {f"{kind}{8 * size}": size for kind in ("int", "uint") for size in (1, 2, 4, 8)}
-_ALIGNMENT = 64
+_ALIGNMENT, _MOST_AXES = 64, 32
 _AT_ONCE = 16  # arrays that are read
 _ITS_DIGEST = ',\n "sha256": '
 
@@ -175,7 +175,9 @@ def _decode(content: bytes, kind: Kind, of: Any) -> tuple[Any, dict[str, ArrayRe
 
 def _check(name: str, dtype: str, shape: tuple[int, ...]) -> None:
   """Checks what is known of an array."""
-  is_shape = all(type(size) is int and 0 <= size < 2**63 for size in shape)
+  is_shape = len(shape) <= _MOST_AXES and all(type(size) is int and size >= 0 for size in shape)
+  # NumPy has no larger array, even if one of its axes has no item.
+  is_shape = is_shape and math.prod(max(1, size) for size in shape) * 8 < 2**63
   if not _NAME.fullmatch(name) or dtype not in _SIZES or not is_shape:
     raise ValueError(f"an array {name!r:.60} of {dtype!s:.60} {[*shape]!s:.60} cannot be stored")
 
@@ -318,7 +320,7 @@ class Folder(Generic[Description]):
       with open(path, "rb") as file:
         found = decode(file.read(), kind, of)
     except json_fields.WRONG as error:
-      raise self._damaged(FOLDER_FILE, error) from error
+      raise self._damaged(FOLDER_FILE, json_fields.reason(error)) from error
     self.description: Description = found[0]
     self.records = found[1]
 
@@ -340,7 +342,7 @@ class Folder(Generic[Description]):
     try:
       array_shapes.check(self.records, shapes, **sizes)
     except json_fields.WRONG as error:
-      raise self._damaged(FOLDER_FILE, error) from error
+      raise self._damaged(FOLDER_FILE, json_fields.reason(error)) from error
 
   def _map(self, name: str) -> np.ndarray:
     if (record := self.records.get(name)) is None:
@@ -353,7 +355,7 @@ class Folder(Generic[Description]):
     # Items of a plain array are read several times as fast.
     return content.view(np.ndarray).view(record.dtype).reshape(record.shape)
 
-  def _damaged(self, file: str, reason: object) -> ValueError:
+  def _damaged(self, file: str, reason: str) -> ValueError:
     path = os.path.join(self.directory, file)
     return ValueError(f"{path} is damaged: {reason}; {self._kind.remake}")
 
@@ -405,7 +407,8 @@ def open_file(
     array_shapes.check(arrays, shapes)
     return arrays, description
   except json_fields.WRONG as error:
-    raise ValueError(f"{os.fspath(path)} is damaged: {error}; {kind.remake}") from error
+    reason = json_fields.reason(error)
+    raise ValueError(f"{os.fspath(path)} is damaged: {reason}; {kind.remake}") from error
 
 
 def _padding(size: int) -> int:

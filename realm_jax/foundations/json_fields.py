@@ -25,12 +25,17 @@ def named(path: str | os.PathLike) -> Iterator[None]:
   except WRONG as error:
     if isinstance(error, ValueError) and os.fspath(path) in str(error):
       raise
-    reason = str(error)
-    if isinstance(error, KeyError):
-      reason = f"it lacks {error}"
-    elif not isinstance(error, ValueError):
-      reason = f"something is missing or of another type than expected ({error})"
-    raise ValueError(f"{os.fspath(path)} cannot be read: {reason:.500}") from error
+    raise ValueError(f"{os.fspath(path)} cannot be read: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+  """Returns what is wrong with something that was read, in words."""
+  found = str(error)
+  if isinstance(error, KeyError):
+    found = f"it lacks {error}"
+  elif not isinstance(error, (ValueError, OSError)):
+    found = f"something is missing or of another type than expected ({error})"
+  return found[:500]
 
 
 def as_json(value: Any) -> Any:

@@ -293,7 +293,7 @@ def _reading(root: str, generation: int) -> Iterator[object_store.Path]:
   except _WRONG as error:
     if generation not in all_generations(root):
       raise FileNotFoundError(_gone(root, generation)) from error
-    first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    first_line = next(iter(json_fields.reason(error).splitlines()), "") or type(error).__name__
     raise DamagedGenerationError(
       f"generation {generation} in {object_store.absolute(root)} is damaged"
       f" ({first_line[:200]}); delete it or {KIND.remake}"

@@ -277,7 +277,8 @@ class UnfinishedEmbeddings:
     except FileNotFoundError:
       return False
     except json_fields.WRONG as error:
-      logging.warning("%s cannot be used (%s); embedding these passages", path, error)
+      reason = json_fields.reason(error)
+      logging.warning("%s cannot be used (%s); embedding these passages", path, reason)
       return False
     return True
 

@@ -135,9 +135,11 @@ def test_a_file_of_another_size_is_refused_by_name(tmp_path, damage):
     ),
     *(
       ({"arrays": {"x": {"shape": shape, "dtype": "int8", "sha256": ""}}}, "'x' of int8 .* cannot")
-      for shape in ([2.0], [True], [2**63, 0], "12")
+      for shape in ([2.0], [True], [2**63, 0], [0, 2**62], [1] * 33, "12")
     ),
     ({"arrays": {"x": {"shape": [1], "dtype": "object", "sha256": ""}}}, "'x' of object"),
+    ({"arrays": {"x": {"dtype": "int8"}}}, "damaged: it lacks 'shape'; make it again"),
+    ({"arrays": [1]}, r"damaged: something .* of another type .*'items'\); make it again"),
     ({"description": 7}, "7 is no str"),
   ],
 )
@@ -201,7 +203,7 @@ def test_many_arrays_are_one_file(tmp_path):
   for kind, changed, message in (
     (OTHER, shapes, "it is 'world' of format 3, not 'moon' of format 3; make it again"),
     (KIND, {"embeddings": "V2 7 4"}, r"embeddings is bfloat16 \[5, 4\], not V2 7 4; make it again"),
-    (KIND, {"absent": "i4 N"}, "'absent'; make it again"),
+    (KIND, {"absent": "i4 N"}, "it lacks 'absent'; make it again"),
   ):
     with pytest.raises(ValueError, match=f"{path} is damaged: {message}"):
       array_folder.open_file(path, kind=kind, of=dict, shapes=changed)

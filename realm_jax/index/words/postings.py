@@ -276,7 +276,8 @@ class Postings:
       found = cls(languages=tuple(folder.description["languages"]), **arrays)
       found.check()
     except json_fields.WRONG as error:
-      raise ValueError(f"{folder.directory} is damaged: {error}; {KIND.remake}") from error
+      reason = json_fields.reason(error)
+      raise ValueError(f"{folder.directory} is damaged: {reason}; {KIND.remake}") from error
     return found
 
 

@@ -84,7 +84,8 @@ class Answerability:
       with plain_files.open_plain(path) as file:
         return json_fields.restored(cls, text_files.parse_json(file.read()))
     except (OSError, *json_fields.WRONG) as error:
-      logging.warning("searches do not know what is answerable, train again: %s: %s", path, error)
+      reason = json_fields.reason(error)
+      logging.warning("searches do not know what is answerable, train again: %s: %s", path, reason)
       return None
 
 

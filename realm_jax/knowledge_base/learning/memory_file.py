@@ -112,7 +112,8 @@ class MemoryFile:
           records[key] = record
           self._add(_Line(key, True, start, start + len(line)))
       except json_fields.WRONG as error:
-        logging.warning("skipped a damaged line of %s: %s", self._path, error)
+        reason = json_fields.reason(error)
+        logging.warning("skipped a damaged line of %s: %s", self._path, reason)
     if records or gone:
       gone = {key for key in gone if self._memory.get(key) is not None}
       self._memory = self._memory.changed(records.values(), gone=gone)

@@ -270,7 +270,8 @@ def _newest_of(directory: str, names: list[str]) -> Commit:
           raise ValueError(f"it is {commit.file}")
         return commit
     except json_fields.WRONG as error:
-      logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), error)
+      reason = json_fields.reason(error)
+      logging.warning("skipped a damaged commit, %s: %s", _path(directory, name), reason)
       continue
     raise ValueError(
       f"{directory} has format {format} of another version, not {_FORMAT}; make one of its texts "

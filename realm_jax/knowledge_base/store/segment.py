@@ -246,7 +246,8 @@ class Segment:
       content = text_files.parse_json(self.outlines[document] or "[]")
       return json_fields.restored(tuple[Mark, ...], content)
     except json_fields.WRONG as error:
-      raise ValueError(f"the outline of {self.ids[document]!r:.60} is damaged: {error}") from error
+      reason = json_fields.reason(error)
+      raise ValueError(f"the outline of {self.ids[document]!r:.60} is damaged: {reason}") from error
 
   def _titles(self, document: int | None = None) -> Iterator[str]:
     """Yields what is searched with the texts of passages, of one document or all."""

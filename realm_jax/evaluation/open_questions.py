@@ -3,6 +3,7 @@
 Predictions of other programs are scored by the same rules.
 """
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -291,30 +292,36 @@ def read_predictions(path: str | os.PathLike, questions: Sequence[Question]) -> 
     ValueError: If a line is not a prediction or contradicts another, or none of the questions is
       predicted.
   """
-  by_id: dict[str, dict] = {}
-  by_text: dict[str, dict] = {}
+  by_id: collections.defaultdict[str, list[dict]] = collections.defaultdict(list)
+  by_text: collections.defaultdict[str, list[dict]] = collections.defaultdict(list)
   for number, line in enumerate(text_files.read_lines(path), 1):
     if not line.strip():
       continue
     try:
       record = _prediction(text_files.parse_json(line))
       id, text = record["id"], record["question"]
-      before = by_id.get(id) if id else by_text.get(text)
-      if before is not None and before != record and before["question"] == text:
+      before = [other for other in (by_id[id] if id else by_text[text]) if other != record]
+      if any((other["id"], other["question"]) == (id, text) for other in before):
         raise ValueError("another prediction of the same question")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{os.fspath(path)}, line {number} is not a prediction: {line[:80]}; write JSON with "
         f"`prediction` (a text or null), and `question` or `id`, once a question ({error})"
       ) from error
-    by_id[id] = by_text[text] = record
+    by_id[id].append(record)
+    by_text[text].append(record)
 
   def find(question: Question) -> dict:
-    record = by_id.get(question.id)
     # Ids are often line numbers, which differ between files.
-    if record is not None and record["question"] in ("", question.masked_text):
-      return record
-    return by_text.get(question.masked_text, {})
+    asked = ("", text := question.masked_text)
+    found = [record for record in by_id[question.id] if record["question"] in asked]
+    first, *others = found or by_text[text] or [{}]
+    for other in others:
+      if {**first, "id": "", "question": ""} != {**other, "id": "", "question": ""}:
+        raise ValueError(
+          f"{os.fspath(path)} has several predictions of {text!r}; give the `id` of its question"
+        )
+    return first
 
   found = [find(question) for question in questions]
   missing = sum(not record for record in found)

@@ -196,6 +196,27 @@ def test_what_is_no_prediction_is_named(tmp_path, two, line):
     read_predictions(path, two)
 
 
+def test_which_of_several_predictions_is_a_questions_is_not_guessed(tmp_path, two):
+  lines = [
+    '{"id": "7", "question": "where?", "prediction": "Norway"}',
+    '{"id": "8", "question": "where?", "prediction": "Oslo"}',
+    '{"question": "where?", "prediction": "Bergen"}',
+  ]
+  for some in (
+    lines[:2],
+    lines[1:],
+    [lines[0].replace("7", "where?"), '{"id": "where?", "prediction": ""}'],
+  ):
+    path = write(tmp_path / "p.jsonl", *some)
+    with pytest.raises(ValueError, match="has several predictions of 'where\\?'; give the `id`"):
+      read_predictions(path, two)
+  same = [dataclasses.replace(two[0], id=id) for id in ("8", "7")]
+  found = read_predictions(write(tmp_path / "p.jsonl", *lines), same)
+  assert found.scores["exact_match"].tolist() == [0, 1], "by their ids"
+  twice = [lines[0], lines[0].replace("7", "8")]
+  assert read_predictions(write(tmp_path / "p.jsonl", *twice), two[:1]).scores["exact_match"] == [1]
+
+
 def test_no_prediction_counts_as_wrong_because_others_have_figures(tmp_path, two):
   scored = '{"question": "where?", "prediction": "x", "figures": {"exact_match": 1}}'
   path = write(tmp_path / "p.jsonl", scored, '{"question": "w h a t?", "prediction": "Oslo"}')

@@ -100,9 +100,15 @@ READ = {  # what costs no more than it has, and a word that is found of it
   "toml-deep": ("a.md", lambda: f"+++\nn = {'[' * 15_000}\n+++\nMoss grows."),
   "toml-dots": ("a.md", lambda: f"+++\n{'a.' * 15_000}b = 1\n+++\nMoss grows."),
   "toml-digits": ("a.md", lambda: f"+++\nn = {DIGITS}\n+++\nMoss grows."),
-  "scripts": ("a.md", lambda: "Moss\n\n<div>\n" + "<script " * 20_000),
+  "yaml-code": ("a.md", lambda: "---\na: !!python/object/apply:os.system [exit]\n---\nMoss grows."),
+  "sexagesimal": ("a.md", lambda: f"---\na: 1{':59' * 9_000}\n---\nMoss grows."),
+  "long-matter": ("a.md", lambda: "---\n" + "a: b\n" * 20_000 + "---\nMoss grows."),
+  "fences": ("a.md", lambda: "---\n" * 20_000 + "Moss grows."),
   "tags": ("a.md", lambda: "Moss\n\n<div>\n" + "<a" * 80_000),
-  "attributes": ("a.md", lambda: "Moss\n\n<div>\n" + "<a b='" * 20_000),
+  **{
+    text: ("a.md", lambda text=text: "Moss\n\n<div>\n" + text * 20_000)
+    for text in ("<script ", "<script>", "<a b='", '<a =">" ', "<!-- ", "<p>", "</a ", "<![")
+  },
   "quotes": ("a.md", lambda: "Moss " + ">" * 30_000),
   "brackets": ("a.md", lambda: "Moss " + "[" * 10_000),
   "title": ("a.jsonl", lambda: record(title="title " * 50_000)),

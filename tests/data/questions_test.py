@@ -21,6 +21,7 @@ from realm_jax.data.questions import (
   read_questions,
 )
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.json_lines import write_lines
 
 PIECES = "the pound is currency of uk . zurich ##s euro ᄒ ##ᅡ ##ᆫ".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
@@ -51,17 +52,10 @@ def test_questions_are_read(tmp_path):
     {"id": 1, "text": "Zürich is.", "spans": [[0, 7]], "answer": "Zürich"},
     {"id": 2, "text": "a", "spans": [[0, 1]], "answer": "a", "passage": "a b", "kind": "town"},
   ]
-  path = tmp_path / "questions.jsonl"
-  path.write_text("\n".join(json.dumps(record) for record in records))
-  first, second = read_questions(path)
+  first, second = read_questions(write_lines(tmp_path / "questions.jsonl", *records))
   assert first == Question(id="1", text="Zürich is.", span=(0, 7), answers=("Zürich",))
   assert first.masked_text == "[MASK] is."
   assert (second.passage, second.group) == ("a b", "town")
-
-
-def as_json_lines(path, records):
-  path.write_text("\n".join(map(json.dumps, records)))
-  return path
 
 
 @pytest.mark.parametrize(
@@ -75,7 +69,7 @@ def as_json_lines(path, records):
   ],
 )
 def test_answers_are_read_as_datasets_write_them(tmp_path, answer, texts):
-  path = as_json_lines(tmp_path / "q.jsonl", [{"question": "q?", "answer": answer}])
+  path = write_lines(tmp_path / "q.jsonl", {"question": "q?", "answer": answer})
   assert read_questions(path)[0].answers == texts
   assert read_raw(path)[0]["answer"] == [*texts]
 
@@ -92,14 +86,14 @@ def test_answers_are_read_as_datasets_write_them(tmp_path, answer, texts):
 )
 def test_each_question_has_an_id_of_its_own(tmp_path, ids, found):
   records = [{"id": id, "question": f"{n}?", "answer": "a"} for n, id in enumerate(ids)]
-  questions = read_questions(as_json_lines(tmp_path / "q.jsonl", records))
+  questions = read_questions(write_lines(tmp_path / "q.jsonl", *records))
   assert [question.id for question in questions] == found
 
 
 def test_fields_without_a_value_are_missing(tmp_path):
   nothing = {"regex": math.nan, "passage": None, "kind": math.nan}
-  records = [{"question": "q?", "answer": "a", **nothing}]
-  (found,) = read_questions(as_json_lines(tmp_path / "q.jsonl", records))
+  path = write_lines(tmp_path / "q.jsonl", {"question": "q?", "answer": "a", **nothing})
+  (found,) = read_questions(path)
   assert (found.regex, found.passage, found.group) == (False, "", "")
 
 
@@ -178,11 +172,6 @@ def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():
 def test_texts_that_cannot_be_asked_are_refused(text, num_masks, message):
   with pytest.raises(ValueError, match=message):
     masked_text_query(text, num_masks=num_masks, **SIZES)
-
-
-def write_lines(path, *records):
-  path.write_text("".join(json.dumps(record) + "\n" for record in records))
-  return path
 
 
 def test_open_questions_are_read_plain_and_compressed(tmp_path):

@@ -129,42 +129,24 @@ def test_predictions_come_back_with_their_scores(tmp_path, two, two_evaluated):
   }
 
 
+def line(prediction, **names):
+  return json.dumps({**names, "prediction": prediction})
+
+
+WHERE, WHAT = {"question": "where?"}, {"question": "w h a t?"}
+
+
 @pytest.mark.parametrize(
   ("lines", "ids", "missing", "exact"),
   [
-    (['{"question": "where?", "prediction": "The Norway."}'], None, 1, [1, 0]),
-    (
-      [
-        '{"question": "where?", "prediction": "The Norway."}',
-        '{"id": "q2", "prediction": "Oslo Fjord"}',
-      ],
-      ("q1", "q2"),
-      0,
-      [1, 1],
-    ),
-    (  # null or NaN is no answer, even where "None" or "nan" is one; lines may be blank
-      ['{"id": "q1", "prediction": null}', "", '{"id": "q2", "prediction": NaN}', ""],
-      ("q1", "q2"),
-      0,
-      [0, 0],
-    ),
-    (  # equal ids of different questions
-      [
-        '{"id": null, "question": "where?", "prediction": "norway"}',
-        '{"id": null, "question": "w h a t?", "prediction": "oslo fjord"}',
-      ],
-      ("None", "2"),
-      0,
-      [1, 1],
-    ),
-    (  # ids that name other questions do not count
-      [
-        '{"id": "0", "question": "where?", "prediction": "norway"}',
-        '{"id": "1", "question": "w h a t?", "prediction": "oslo fjord"}',
-      ],
-      ("1", "2"),
-      0,
-      [1, 1],
+    ([line("The Norway.", **WHERE)], None, 1, [1, 0]),
+    ([line("The Norway.", **WHERE), line("Oslo Fjord", id="q2")], ("q1", "q2"), 0, [1, 1]),
+    # Null or NaN is no answer, even where "None" or "nan" is one; lines may be blank.
+    ([line(None, id="q1"), "", line(np.nan, id="q2"), ""], ("q1", "q2"), 0, [0, 0]),
+    # Equal ids of different questions, and ids that name other questions, do not count.
+    *(
+      ([line("norway", id=a, **WHERE), line("oslo fjord", id=b, **WHAT)], ids, 0, [1, 1])
+      for a, b, ids in ((None, None, ("None", "2")), ("0", "1", ("1", "2")))
     ),
   ],
 )

@@ -150,26 +150,6 @@ def test_damage_to_any_file_is_found_or_does_no_harm(tmp_path, damage):
   assert harmful >= needed and len(needed) == 1 + sum(map(len, shards))
 
 
-def test_an_older_format_is_refused_with_the_way_out(tmp_path, monkeypatch):
-  with monkeypatch.context() as patch:
-    patch.setattr(generations, "KIND", dataclasses.replace(generations.KIND, format=3))
-    publish(tmp_path, 4)
-  with pytest.raises(
-    generations.DamagedGenerationError, match="format 3, .*4\\); delete it or build"
-  ):
-    generations.restore(str(tmp_path), 4, 0)
-
-
-def test_arrays_of_another_generation_are_found(tmp_path):
-  publish(tmp_path, 0, seed=0)
-  publish(tmp_path, 1, seed=1)
-  own, other = (tmp_path / number / "arrays" / "shard_00000" for number in "10")
-  own.rename(tmp_path / "away")
-  other.rename(own)
-  with pytest.raises(generations.DamagedGenerationError, match="embeddings differs"):
-    generations.restore(str(tmp_path), 1, 0)
-
-
 def test_what_does_not_fit_the_reader_is_named(tmp_path):
   manifest = publish(tmp_path, 2)
   fitting = {"corpus_fingerprint": "c1", "embedding_size": 8, "vocabulary_digest": "v1"}

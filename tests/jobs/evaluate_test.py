@@ -6,6 +6,7 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.json_lines import write_lines
 from tests.stores import write_store
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])
@@ -21,17 +22,12 @@ def passages(tmp_path_factory):
 
 @pytest.fixture
 def questions(tmp_path):
-  return write(
-    tmp_path / "questions.jsonl",
+  asked = (
     {"question": "where is paris", "answer": ["France"]},
     {"question": "is oslo in norway", "answer": ["Sweden"], "kind": "real"},
     {"question": "where is rome", "answer": [r"ita\w+|rome"], "regex": True},
   )
-
-
-def write(path, *records):
-  path.write_text("".join(json.dumps(record) + "\n" for record in records))
-  return str(path)
+  return str(write_lines(tmp_path / "questions.jsonl", *asked))
 
 
 def test_bm25_is_evaluated_with_a_card_and_files_for_other_programs(
@@ -72,13 +68,13 @@ def test_bm25_is_evaluated_with_a_card_and_files_for_other_programs(
 
 
 def test_predictions_of_other_programs_are_scored(tmp_path, questions):
-  mine = write(
+  mine = write_lines(
     tmp_path / "mine.jsonl",
     {"question": "where is paris", "prediction": "the france"},
     {"question": "where is rome", "prediction": "Italy, of course"},
   )
   output = tmp_path / "evaluation"
-  figures = evaluate(questions=questions, predictions=mine, output=str(output))
+  figures = evaluate(questions=questions, predictions=str(mine), output=str(output))
   assert figures.pop("groups")["real"]["exact_match"] == 0
   assert figures == {"questions": 3, "exact_match": 0.6667, "exact_match_corrected": 0.3333}
   card = json.loads((output / "figures.json").read_text())

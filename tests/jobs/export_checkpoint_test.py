@@ -97,15 +97,20 @@ def save(workdir, config, reader=BERT):
   TOKENIZER.save(workdir / "vocabulary")
 
 
-def export(tmp_path, config, **settings):
+def export_saved(tmp_path, *, vocabulary="vocabulary", **settings):
+  places = {"checkpoints": "checkpoints", "vocabulary": vocabulary, "output": "out"}
+  export_checkpoint(**{name: str(tmp_path / place) for name, place in places.items()}, **settings)
+
+
+def export(tmp_path, config):
   save(tmp_path, config)
-  export_checkpoint(
-    checkpoints=str(tmp_path / "checkpoints"),
-    vocabulary=str(tmp_path / "vocabulary"),
-    output=str(tmp_path / "out"),
-    **settings,
-  )
+  export_saved(tmp_path)
   return tmp_path / "out"
+
+
+def import_here(source, workdir, **settings):
+  given = {"retrieval": RETRIEVAL, "query_length": 12, **settings}
+  import_checkpoint(source=[str(source)], workdir=str(workdir), **given)
 
 
 def embed(workdir, *, method="encode_query"):
@@ -127,12 +132,7 @@ def test_what_is_exported_can_be_imported(name, tmp_path):
   config = ENCODERS[name]
   out = export(tmp_path, config)
   for folder, method in folders(config).items():
-    import_checkpoint(
-      source=[str(out / folder)],
-      workdir=str(tmp_path / folder),
-      retrieval=RETRIEVAL,
-      query_length=12,
-    )
+    import_here(out / folder, tmp_path / folder)
     np.testing.assert_allclose(embed(tmp_path / folder), embed(tmp_path, method=method), atol=1e-5)
     imported = saved_models.load(str(tmp_path / folder / "checkpoints")).description.dual_encoder
     assert (imported.query_prompt, imported.passage_prompt) == (
@@ -145,13 +145,7 @@ def test_prompts_are_given_where_a_model_declares_none(tmp_path):
   out = export(tmp_path, ENCODERS["unit length"]) / "sentence_encoder"
   digests = []
   for prompt in ("c", "d"):
-    import_checkpoint(
-      source=[str(out)],
-      workdir=str(tmp_path / prompt),
-      prompts=Prompts(query_prompt="a ", passage_prompt=prompt),
-      retrieval=RETRIEVAL,
-      query_length=12,
-    )
+    import_here(out, tmp_path / prompt, prompts=Prompts(query_prompt="a ", passage_prompt=prompt))
     saved = saved_models.load(str(tmp_path / prompt / "checkpoints"))
     encoder = saved.description.dual_encoder
     assert TOKENIZER.decode((*encoder.query_prompt, *encoder.passage_prompt)) == f"a {prompt}"
@@ -162,12 +156,7 @@ def test_prompts_are_given_where_a_model_declares_none(tmp_path):
 
 def test_masked_lm_can_be_imported(tmp_path):
   out = export(tmp_path, ENCODERS["published"])
-  import_checkpoint(
-    source=[str(out / "masked_lm")],
-    workdir=str(tmp_path / "again"),
-    retrieval=RETRIEVAL,
-    query_length=12,
-  )
+  import_here(out / "masked_lm", tmp_path / "again")
   before, after = (
     saved_models.load(str(path / "checkpoints")).pretraining_model(partitioning.make_mesh())[1]
     for path in (tmp_path, tmp_path / "again")
@@ -240,19 +229,13 @@ def test_embeddings_of_a_generation_that_this_encoder_made(tmp_path):
   generations.publish(index, 0, parts, manifest=manifest, keep=1)
   another = dataclasses.replace(manifest, parameters_digest="p", training_step=4)
   generations.publish(index, 1, parts, manifest=another, keep=2)
-  again = functools.partial(
-    export_checkpoint,
-    checkpoints=str(tmp_path / "checkpoints"),
-    vocabulary=str(tmp_path / "vocabulary"),
-    output=str(tmp_path / "out"),
-  )
   with pytest.raises(ValueError, match="generation 1 in .* built with another passage encoder"):
-    again(index=index)
+    export_saved(tmp_path, index=index)
   assert not (tmp_path / "out").exists()
-  again(index=index, generation=0)
+  export_saved(tmp_path, index=index, generation=0)
   np.testing.assert_array_equal(np.load(tmp_path / "out" / "embeddings.npy"), embeddings_NxE)
   with pytest.raises(FileNotFoundError, match="no index generation in"):
-    again(index=str(tmp_path / "nothing"))
+    export_saved(tmp_path, index=str(tmp_path / "nothing"))
 
 
 def test_another_vocabulary_is_refused(tmp_path):
@@ -260,18 +243,10 @@ def test_another_vocabulary_is_refused(tmp_path):
   other = tokenization.WordPieceTokenizer(TOKENIZER.vocabulary, lower_case=False)
   other.save(tmp_path / "other")
   with pytest.raises(ValueError, match="prepare the corpus with the checkpoint"):
-    export_checkpoint(
-      checkpoints=str(tmp_path / "checkpoints"),
-      vocabulary=str(tmp_path / "other"),
-      output=str(tmp_path / "out"),
-    )
+    export_saved(tmp_path, vocabulary="other")
 
 
 def test_a_reader_that_copies_is_refused(tmp_path):
   save(tmp_path, ENCODERS["published"], reader=dataclasses.replace(BERT, copies=True))
   with pytest.raises(ValueError, match="a reader that copies, which a BertForMaskedLM cannot"):
-    export_checkpoint(
-      checkpoints=str(tmp_path / "checkpoints"),
-      vocabulary=str(tmp_path / "vocabulary"),
-      output=str(tmp_path / "out"),
-    )
+    export_saved(tmp_path)

@@ -117,51 +117,6 @@ def test_what_cannot_be_imported_is_refused(bert_directory, tmp_path):
     import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "new"), **LENGTHS)
 
 
-WEIGHTS = "model.safetensors"
-TOKENIZER = {
-  "model": {"vocab": {piece: i for i, piece in enumerate(VOCABULARY)}},
-  "normalizer": {"type": "BertNormalizer"},
-  "pre_tokenizer": {"type": "BertPreTokenizer"},
-}
-BERT_CONFIG = {"config.json": huggingface_names.config_to_json(CONFIG)}
-
-
-@pytest.mark.parametrize(
-  ("files", "message"),
-  [
-    ({f"{WEIGHTS}.index.json": {"metadata": {}}, WEIGHTS: None}, "bert .* lacks 'weight_map'"),
-    ({f"{WEIGHTS}.index.json": {"weight_map": ["a"]}, WEIGHTS: None}, "another type than expe"),
-    ({f"{WEIGHTS}.index.json": {"weight_map": {"a": 1}}, WEIGHTS: None}, "another type than exp"),
-    ({"hidden_size": "8"}, "hidden_size='8'; give a number"),
-    ({"hidden_dropout_prob": None}, "dropout_rate=None; give a number"),
-    (
-      {"num_hidden_layers": 10**30},
-      "num_layers=1000000000000000000000000000000; give at least 1 and at most",
-    ),
-    ({"hidden_act": ["gelu"]}, "bert .* another type than expected"),
-    ({"max_position_embeddings": "512"}, "another type than expected|max_length='512'"),
-    ({"tokenizer_config.json": {"added_tokens_decoder": [1]}}, "bert .* another type than exp"),
-    (
-      {"tokenizer_config.json": {"do_lower_case": "no"}},
-      "vocab.txt: lower_case is 'no'; it is true or false",
-    ),
-    ({"tokenizer.json": {**TOKENIZER, "post_processor": {"single": [{}]}}}, "another type than"),
-    ({"modules.json": [{"type": 1}]}, "every module needs a `type` and a `path`"),
-  ],
-)
-def test_settings_that_are_missing_or_of_another_type_end_in_one_line(
-  bert_directory, tmp_path, files, message
-):
-  if not any("." in name for name in files):
-    files = {"config.json": {**BERT_CONFIG["config.json"], **files}}
-  for name, content in files.items():
-    (bert_directory / name).unlink(missing_ok=True)
-    if content is not None:
-      (bert_directory / name).write_text(json.dumps(content))
-  with pytest.raises(ValueError, match=message):
-    import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "run"), **LENGTHS)
-
-
 REALM = pathlib.Path(__file__).parent.parent / "testdata" / "realm"
 WORDS = [*tokenization.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxy"]  # the 30 of the golden models
 TEXTS = ["a b c d", "e f g", "h i", "j k l m n", "o p", "q r s", "t u v w x y"]

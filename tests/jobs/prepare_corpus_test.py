@@ -240,15 +240,6 @@ def test_an_old_output_stays_when_a_new_run_fails(tmp_path, inputs):
   assert contents(tmp_path / "out") == before
 
 
-def test_a_new_output_replaces_the_old_one_whole(tmp_path, inputs):
-  prepare_corpus(output=str(tmp_path / "out"), **inputs)
-  write_documents(tmp_path / "documents.jsonl", DOCUMENTS[:1])
-  metadata = prepare_corpus(output=str(tmp_path / "out"), **{**inputs, "num_shards": 1})
-  assert metadata.num_passages == 2
-  assert len(tagged_examples.files(tmp_path / "out")) == 1
-  assert len(read_examples(tmp_path / "out")) == 2
-
-
 GERMAN = "Die Hauptstadt von Norwegen ist Oslo. Das Café öffnet im Jahre 1969, bzw. am 3. Oktober."
 CHINESE = "奥斯陆是挪威的首都。咖啡馆于1969年开业。"
 

@@ -1,20 +1,16 @@
-import json
-
 from realm_jax.data.questions import read_questions
 from realm_jax.jobs.preparation.prepare_questions import prepare_questions
-
-
-def write(path, *records):
-  path.write_text("".join(json.dumps(record) + "\n" for record in records))
-  return str(path)
+from tests.json_lines import write_lines
 
 
 def test_questions_of_several_files_are_split_and_can_be_read(tmp_path):
   records = [{"question": f"what is x{i}?", "answer": ["x"]} for i in range(40)]
-  files = [write(tmp_path / "a.jsonl", *records[:10]), write(tmp_path / "b.jsonl", *records[10:])]
-  test = write(tmp_path / "test.jsonl", {"question": "where?", "answer": ["(x|y)"], "regex": True})
+  a = write_lines(tmp_path / "a.jsonl", *records[:10])
+  b = write_lines(tmp_path / "b.jsonl", *records[10:])
+  asked = {"question": "where?", "answer": ["(x|y)"], "regex": True}
+  test = write_lines(tmp_path / "test.jsonl", asked)
   output = tmp_path / "prepared"
-  manifest = prepare_questions(train=files, test=[test], output=str(output))
+  manifest = prepare_questions(train=[str(a), str(b)], test=[str(test)], output=str(output))
   parts = {name: read_questions(output / f"{name}.jsonl") for name in ("train", "dev", "test")}
   assert {f"{name}.jsonl": len(part) for name, part in parts.items()} == {
     name: file["questions"] for name, file in manifest["files"].items()

@@ -112,64 +112,52 @@ def test_bfloat16_is_close_and_keeps_float32_parameters(params, tokens):
   assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
 
 
-def test_remat_is_there_and_gives_the_same_gradient(params, tokens, atol):
-  def loss(params, config):
-    return jnp.sum(encode(params, tokens, config)[..., 0] ** 2)
+def loss(params, tokens, config):
+  hidden_FxLxD = inspect.unwrap(encode)(params, tokens, config)
+  return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
 
+
+def gradient_and_value(params, tokens, config=CONFIG):
+  return jax.jit(jax.grad(functools.partial(loss, config=config), has_aux=True))(params, tokens)
+
+
+@pytest.fixture(scope="module")
+def plain(params, tokens):
+  """Gradient and hidden vectors of plain attention, nothing of which is computed twice."""
+  return gradient_and_value(params, tokens)
+
+
+def assert_close(gradient, expected, atol):
+  largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected))
+  compare = functools.partial(np.testing.assert_allclose, atol=largest * atol)
+  jax.tree.map(compare, gradient, expected)
+
+
+def test_remat_is_there_and_gives_the_same_gradient(params, plain, tokens, atol):
   remat = dataclasses.replace(CONFIG, remat=True)
-  gradient = jax.jit(jax.grad(loss), static_argnums=1)
-  gradients = [gradient(params, config) for config in (CONFIG, remat)]
-  largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(gradients[0]))
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), *gradients)
-  jaxprs = [str(jax.make_jaxpr(loss, static_argnums=1)(params, c)) for c in (CONFIG, remat)]
+  assert_close(gradient_and_value(params, tokens, remat)[0], plain[0], atol)
+  jaxprs = [str(jax.make_jaxpr(loss, static_argnums=2)(params, tokens, c)) for c in (CONFIG, remat)]
   assert [jaxpr.count("remat2[") for jaxpr in jaxprs] == [0, CONFIG.num_layers]
 
 
-def test_fused_attention_is_plain_attention_in_value_and_gradient(params, tokens, atol):
-  def loss(params, config):
-    hidden_FxLxD = encode(params, tokens, config)
-    return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
-
-  gradient = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
-  found = [
-    gradient(params, dataclasses.replace(CONFIG, attention=attention))
-    for attention in ("plain", "fused")
-  ]
-  plain_FxLxD, fused_FxLxD = (hidden_FxLxD for _, hidden_FxLxD in found)
-  np.testing.assert_allclose(fused_FxLxD[tokens.mask], plain_FxLxD[tokens.mask], atol=atol)
-  largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(found[0][0]))
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), found[0][0], found[1][0]
-  )
-
-
-def test_attention_by_lengths_is_plain_attention_in_value_and_gradient(
-  params, tokens, atol, monkeypatch
+@pytest.mark.parametrize("attention", ["fused", "by lengths"])
+def test_each_kernel_is_plain_attention_in_value_and_gradient(
+  params, plain, tokens, atol, attention, monkeypatch
 ):
-  def value_and_gradient():
-    def loss(params):
-      hidden_FxLxD = inspect.unwrap(encode)(params, tokens, CONFIG)
-      return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
-
-    return jax.jit(jax.grad(loss, has_aux=True))(params)
-
-  plain, plain_FxLxD = value_and_gradient()
   calls = []
 
   def by_lengths(*factors):
     calls.append(factors)
     return attention_kernels.by_lengths(*factors, implementation="xla")
 
-  monkeypatch.setattr(
-    bert,
-    "attention_kernels",
-    types.SimpleNamespace(choose=lambda *_, **__: "cudnn", by_lengths=by_lengths),
-  )
-  found, found_FxLxD = value_and_gradient()
-  assert len(calls) == CONFIG.num_layers
-  np.testing.assert_allclose(found_FxLxD[tokens.mask], plain_FxLxD[tokens.mask], atol=atol)
-  largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(plain))
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), plain, found)
+  if attention == "by lengths":
+    kernels = types.SimpleNamespace(choose=lambda *_, **__: "cudnn", by_lengths=by_lengths)
+    monkeypatch.setattr(bert, "attention_kernels", kernels)
+  config = dataclasses.replace(CONFIG, attention="fused")
+  gradient, found_FxLxD = gradient_and_value(params, tokens, config)
+  assert len(calls) == CONFIG.num_layers * (attention == "by lengths")
+  np.testing.assert_allclose(found_FxLxD[tokens.mask], plain[1][tokens.mask], atol=atol)
+  assert_close(gradient, plain[0], atol)
 
 
 class Chip:
@@ -221,15 +209,9 @@ def test_dropout_is_where_it_was_published(params, tokens, rates, draws):
   assert str(jaxpr).count("name=kept") == draws
 
 
-def test_float64_is_float64_throughout_and_must_be_enabled(params, tokens):
+def test_float64_must_be_enabled():
   with pytest.raises(ValueError, match="JAX_ENABLE_X64=1"):
     dataclasses.replace(CONFIG, dtype="float64")
-  with jax.enable_x64(True):
-    config = dataclasses.replace(CONFIG, dtype="float64", activation="gelu_erf")
-    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    hidden_FxLxD = np.asarray(encode(wide, tokens, config))
-  expected_FxLxD = numpy_bert(params, tokens, gelu=lambda x: x * special.ndtr(x))
-  np.testing.assert_allclose(hidden_FxLxD, expected_FxLxD, atol=1e-12)
 
 
 def test_with_one_segment_embedding_both_segments_are_the_same(tokens, params):

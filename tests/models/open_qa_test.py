@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import datatypes
-from realm_jax.models import bert, open_qa
+from realm_jax.models import open_qa
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=20, initializer_range=0.5)
@@ -65,23 +65,3 @@ def test_scores_are_as_fine_as_float32_where_products_are_not(size):
   scores_S = logits_FxTxW[logits_FxTxW > LOWEST]
   rounded_S = np.asarray(jnp.asarray(scores_S).astype(jnp.bfloat16).astype(jnp.float32))
   assert (scores_S != rounded_S).mean() > 0.8
-
-
-@pytest.fixture
-def near(float_tolerance, encoder_depth):
-  """`near(score)`: hidden vectors and scores are a few units large."""
-  atol = float_tolerance(depth=encoder_depth(BERT) + 4 * BERT.hidden_size, scale=8)
-  return lambda score: pytest.approx(score, rel=0, abs=atol)
-
-
-def test_a_score_is_the_mlp_of_first_and_last_wordpiece(params, near):
-  tokens = joint((1, 4))
-  hidden_TxD = apply(bert.BertEncoder(BERT), params["bert"], tokens)
-  params = jax.tree.map(np.asarray, params)
-  parts = np.asarray(hidden_TxD[0]) @ params["span_dense"]["kernel"] + params["span_dense"]["bias"]
-  for start, end in ((3, 3), (3, 5), (4, 6), (6, 6)):
-    hidden_C = np.maximum(parts[start, :6] + parts[end, 6:], 0)
-    normed_C = (hidden_C - hidden_C.mean()) / np.sqrt(hidden_C.var() + 1e-3)
-    normed_C = normed_C * params["span_norm"]["scale"] + params["span_norm"]["bias"]
-    score = normed_C @ params["span_score"]["kernel"][:, 0] + params["span_score"]["bias"][0]
-    assert logits_of(params, tokens)[0, start, end - start] == near(score)

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, realm
+from realm_jax.models import dual_encoder, knowledge_augmented_encoder, realm
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert()
@@ -90,23 +90,6 @@ def test_a_dual_encoder_that_does_not_learn_keeps_the_scores_of_the_search(varia
   np.testing.assert_allclose(dropped(variables["params"]).scores_BxK, fresh.scores_BxK, atol=atol)
   gradient = jax.jit(jax.grad(lambda params: outputs(params).scores_BxK.sum()))
   assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient(variables["params"])))
-
-
-def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch, atol):
-  """Dense, gelu, norm, product with the embedding table, bias; at the masked positions."""
-  params = dict(variables["params"]["knowledge_augmented_encoder"])
-  params["mlm_bias"] = np.linspace(-1, 1, 11, dtype=np.float32)
-  joint = batch.joint[:, 1]
-  positions_BxM = batch.queries.mlm_positions_BxM
-  logits_BxMxV = apply(
-    knowledge_augmented_encoder.KnowledgeAugmentedEncoder(BERT), params, joint, positions_BxM
-  )
-  hidden_BxTxD = apply(bert.BertEncoder(BERT), params["bert"], joint)
-  x = np.take_along_axis(np.asarray(hidden_BxTxD), positions_BxM[..., None], axis=1)
-  x = jax.nn.gelu(x @ params["mlm_dense"]["kernel"] + params["mlm_dense"]["bias"][None, None])
-  x = nn.LayerNorm(epsilon=1e-12).apply({"params": params["mlm_norm"]}, x)
-  expected = x @ params["bert"]["word_embedding"]["embedding"].T + params["mlm_bias"][None, None]
-  np.testing.assert_allclose(logits_BxMxV, expected, atol=atol)
 
 
 def test_buckets_change_nothing(variables, batch, atol):

@@ -109,25 +109,6 @@ def test_loss_and_gradients_equal_brute_force(outputs, batch, atol, marginalize)
 
 
 @MODES
-def test_null_passage_alone_is_plain_masked_lm(outputs, batch, atol, marginalize):
-  null_only = batch.replace(valid_BxK=np.arange(K)[None] < np.ones((B, 1)))
-  loss, metrics = loss_and_metrics(*outputs, null_only, marginalize=marginalize)
-  log_probs_BxMxV = np.asarray(jax.nn.log_softmax(outputs[1][:, 0]))
-  targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
-  chosen_BxM = np.take_along_axis(log_probs_BxMxV, targets_BxM[..., None], axis=-1)[..., 0]
-  count = 3 if marginalize == "span" else weights_BxM.sum()
-  np.testing.assert_allclose(loss, -np.sum(chosen_BxM * weights_BxM) / count, atol=atol)
-  np.testing.assert_allclose(metrics["null_mass"], 1, atol=atol)
-  np.testing.assert_allclose(metrics["retrieval_utility"], 0, atol=atol)
-  assert metrics["retrieval_entropy"] == 0
-  assert metrics["positive_utility_share"] == 0
-  assert metrics["stale_rank_correlation"] == 0
-  scores_gradient, logits_gradient = gradients(*outputs, null_only, marginalize=marginalize)
-  np.testing.assert_array_equal(scores_gradient, 0)
-  np.testing.assert_array_equal(logits_gradient[:, 1:], 0)
-
-
-@MODES
 def test_a_batch_without_masks_has_no_loss_and_no_gradient(outputs, batch, marginalize):
   none = batch.queries.replace(mlm_weights_BxM=np.zeros((B, M), np.float32))
   batch = batch.replace(queries=none)

@@ -7,7 +7,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from realm_jax.checkpoints import saved_models
@@ -21,10 +20,8 @@ from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.masked_lm import MaskedLm
-from realm_jax.objectives.objective import LOSS, Loss
+from realm_jax.objectives.objective import LOSS, Loss, LossSum
 from realm_jax.objectives.open_qa import OpenQa
-from realm_jax.training.run.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.run.train_program import TrainProgram
 from tests.configurations import tiny_bert
 
 B, K, M, V = 8, 3, 4, 32
@@ -83,7 +80,7 @@ def masked_words(make_retrieved_batch):
 
 def questions(make_retrieved_batch):
   """Questions whose passages are embedded afresh."""
-  model = OpenQaModel(DUAL_ENCODER, SpanReaderConfig(bert=READER, max_span_width=3))
+  model = OpenQaModel(DUAL_ENCODER, SpanReaderConfig(bert=BERT, max_span_width=3))
   batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
   random = np.random.default_rng(0)
   batch = RetrievedQuestions(
@@ -108,121 +105,100 @@ JOBS = {
 }
 
 
-@functools.cache
-def random_params(job, make_retrieved_batch):
+def random_params(init):
   """Far apart, so that passages and words differ."""
-  shapes = nn.unbox(jax.eval_shape(JOBS[job](make_retrieved_batch)[1], jax.random.key(0)))
+  shapes = nn.unbox(jax.eval_shape(init, jax.random.key(0)))
   random = np.random.default_rng(0)
   return jax.tree.map(lambda leaf: 0.3 * random.normal(size=leaf.shape).astype("float32"), shapes)
 
 
-@functools.cache
-def gradients_and_metrics(job, make_retrieved_batch, parts, buckets=None):
-  objective, _, batch = JOBS[job](make_retrieved_batch)
-  with pytest.MonkeyPatch.context() as patch:
-    if buckets is not None:
-      changed = {"_LONG": 0, "_STEP": 2, "_BUCKETS": buckets, "_SENTENCES": (2, 3)}
-      changed["_SHIFTS"] = (0.2,)  # one, for the time that programs take to compile
-      for name, value in changed.items():
-        patch.setattr(lengths, name, value)
-      objective = objective.of_lengths(LENGTHS)
-      assert max(num_lengths(objective, batch, parts)) > 1
-    gradients = jax.jit(functools.partial(objective.gradients, parts=parts))
-    key = jax.random.fold_in(jax.random.key(0), 0)
-    sums, metrics = gradients(random_params(job, make_retrieved_batch), batch, key)
-  return sums, {name: mean.value for name, mean in metrics.items()}
+def gradients_and_metrics(objective, init, params, batch, *, parts, mesh=None):
+  """Returns gradients and metrics, on a mesh with parameters that no device has whole."""
+  gradients = functools.partial(objective.gradients, parts=parts)
+  if mesh is not None:
+    boxed = jax.eval_shape(init, jax.random.key(0))
+    shardings = partitioning.tree_shardings(mesh, boxed, layout="fully_sharded")
+    params = jax.device_put(params, shardings)
+    batch = jax.device_put(batch, partitioning.batch_sharding(mesh))
+    gradients = partitioning.on_mesh(mesh, gradients)
+  return jax.jit(gradients)(params, batch, jax.random.fold_in(jax.random.key(0), 0))
 
 
-def num_lengths(objective, batch, parts):
-  """Yields the number of lengths in which the sequences of each part are computed."""
-  for *_, loss in getattr(objective, "terms", [(objective,)]):
-    rows = lengths.balanced(loss.rows(batch), parts=parts)
-    for part in range(parts):
-      ways = loss.ways(jax.tree.map(lambda leaf, part=part: leaf[part::parts], rows), LENGTHS)
-      way = next(way for fits, way in ways if fits)
-      yield from (len(value) for name, value in vars(way).items() if "buckets" in name)
+def in_buckets(objective, most, *, chosen):
+  """Returns the objective computed in buckets; if not chosen among all ways, in them alone.
+
+  What does not fit into buckets has another result. Appends the number of buckets to `most`.
+  """
+  if isinstance(objective, LossSum):
+    terms = objective.terms
+    return LossSum(tuple((w, name, in_buckets(of, most, chosen=chosen)) for w, name, of in terms))
+
+  def ways(rows, of_corpus):
+    (fits, first), *others = objective.ways(rows, of_corpus)
+    most.extend(len(value) for name, value in vars(first).items() if "buckets" in name)
+    if not chosen:
+      return [(fits, first)]
+    ((_, whole),) = others  # would read other words
+    whole = whole.replace(query=whole.query.replace(ids=0 * whole.query.ids))
+    return [(fits, first), (jnp.array(True), whole)]
+
+  return dataclasses.replace(objective, ways=ways)
 
 
-@pytest.mark.timeout(600)  # each compiles two steps in all their lengths
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-  ("job", "parts", "buckets"),
-  [
-    ("masked lm and pairs", 2, 2),
-    ("masked words", 1, 3),
-    ("questions", 1, 3),
-  ],
+  ("job", "parts", "buckets", "num_devices"),
+  [("masked lm and pairs", 2, 2, 4), ("masked words", 1, 3, 1), ("questions", 1, 3, 1)],
 )
-def test_neither_parts_nor_lengths_change_loss_metrics_or_gradients(
-  make_retrieved_batch, job, parts, buckets
+def test_neither_parts_lengths_nor_devices_change_loss_metrics_or_gradients(
+  make_retrieved_batch, monkeypatch, job, parts, buckets, num_devices
 ):
   """With dropout, which depends on the row and neither on its part nor on its padding."""
-  whole, metrics = gradients_and_metrics(job, make_retrieved_batch, 1)
-  found, found_metrics = gradients_and_metrics(job, make_retrieved_batch, parts, buckets)
-  for name, value in metrics.items():
-    np.testing.assert_allclose(found_metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+  objective, init, batch = JOBS[job](make_retrieved_batch)
+  params = random_params(init)
+  whole, metrics = gradients_and_metrics(objective, init, params, batch, parts=1)
+  changed = {"_LONG": 0, "_STEP": 2, "_BUCKETS": buckets, "_SENTENCES": (2, 3)}
+  changed["_SHIFTS"] = (0.2,)  # one, for the time that programs take to compile
+  for name, value in changed.items():
+    monkeypatch.setattr(lengths, name, value)
+  most = []
+  objective = in_buckets(objective.of_lengths(LENGTHS), most, chosen=job == "masked words")
+  mesh = None
+  if num_devices > 1:
+    mesh = partitioning.make_mesh(model=2, devices=jax.devices()[:num_devices])
+  found, found_metrics = gradients_and_metrics(
+    objective, init, params, batch, parts=parts, mesh=mesh
+  )
+  assert max(most) > 1
+  for name, mean in metrics.items():
+    value, other = mean.value, found_metrics[name].value
+    np.testing.assert_allclose(other, value, rtol=CLOSE, atol=CLOSE, err_msg=name)
   limit = CLOSE * max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=limit), found, whole)
 
 
-def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
-  objective, init, batch = pairs(make_retrieved_batch)
-  program = TrainProgram(
-    mesh=partitioning.make_mesh(model=2, devices=jax.devices()[:4]),
-    init_params=init,
-    objective=objective,
-    optimizer=make_optimizer(OptimizerConfig(), num_steps=1),
-    seed=0,
-    accumulate_steps=2,
-    layout="fully_sharded",
-  )
-  shardings = jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state.params)
-  params = jax.device_put(random_params("pairs", make_retrieved_batch), shardings)
-  state = program.new_state().replace(params=params)
-  _, metrics = program.train_step(state, jax.device_put(batch, program.batch_sharding))
-  whole, expected = gradients_and_metrics("pairs", make_retrieved_batch, 1)
-  for name, value in {**expected, "gradient_norm": optax.global_norm(whole)}.items():
-    np.testing.assert_allclose(metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
-
-
 def equal_rows(make_retrieved_batch, dtype):
-  """Two masked queries and two pairs, 256 times each, of a model without dropout."""
+  """Two masked queries, 512 times each, of a model without dropout."""
   bert = dataclasses.replace(BERT, dtype=dtype, attention_dropout_rate=0.0)
   dual_encoder = dataclasses.replace(DUAL_ENCODER, bert=bert, projection_dropout_rate=0.0)
   model = RealmPretrainingModel(dual_encoder, dataclasses.replace(bert, copies=True))
   batch = make_retrieved_batch(0, queries=2, passages=K, masks=M, vocab_size=V)
-  _, _, mined = pairs(make_retrieved_batch)
-  batch = dataclasses.replace(batch, pairs={name: rows[:2] for name, rows in mined.items()})
-  objective = (MarginalLikelihood() + 0.5 * Contrastive()).build(model)
   init = functools.partial(saved_models.init_pretraining_model, model)
-  return objective, init, jax.tree.map(lambda rows: np.concatenate([rows] * 256), batch)
+  batch = jax.tree.map(lambda rows: np.concatenate([rows] * 512), batch)
+  return MarginalLikelihood().build(model), init, batch
 
 
-@functools.cache
-def exact_gradients(make_retrieved_batch):
+def test_sums_over_tokens_lose_no_more_than_their_terms(make_retrieved_batch):
+  """Of bfloat16 activations; a sum that is bfloat16 itself stops at 256 equal terms."""
   with jax.enable_x64(True):
     objective, init, batch = equal_rows(make_retrieved_batch, "float64")
-    shapes, random = nn.unbox(jax.eval_shape(init, jax.random.key(0))), np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: 0.3 * random.normal(size=leaf.shape), shapes)
-    gradients = jax.jit(functools.partial(objective.gradients, parts=1))
-    return params, jax.tree.map(np.asarray, gradients(params, batch, jax.random.key(0))[0])
-
-
-@pytest.mark.parametrize(
-  ("layout", "parts", "num_devices"), [("replicated", 1, 1), ("fully_sharded", 4, 4)]
-)
-def test_sums_over_tokens_lose_no_more_than_their_terms(
-  make_retrieved_batch, layout, parts, num_devices
-):
-  """Of bfloat16 activations; a sum that is bfloat16 itself stops at 256 equal terms."""
-  params, expected = exact_gradients(make_retrieved_batch)
+    params = jax.tree.map(np.float64, random_params(init))
+    expected, _ = gradients_and_metrics(objective, init, params, batch, parts=1)
+    expected = jax.tree.map(np.asarray, expected)
   objective, init, batch = equal_rows(make_retrieved_batch, "bfloat16")
-  mesh = partitioning.make_mesh(devices=jax.devices()[:num_devices])
-  boxed = jax.eval_shape(init, jax.random.key(0))
+  mesh = partitioning.make_mesh(devices=jax.devices()[:4])
   params = jax.tree.map(np.float32, params)
-  params = jax.device_put(params, partitioning.tree_shardings(mesh, boxed, layout=layout))
-  batch = jax.device_put(batch, partitioning.batch_sharding(mesh))
-  gradients = partitioning.on_mesh(mesh, functools.partial(objective.gradients, parts=parts))
-  found, _ = jax.jit(gradients)(params, batch, jax.random.key(0))
+  found, _ = gradients_and_metrics(objective, init, params, batch, parts=4, mesh=mesh)
   for (path, exact), leaf in zip(
     jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True
   ):

@@ -59,13 +59,8 @@ def test_one_text_is_no_sequence_of_letters(root):
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    ([""], "start is empty"),
-    (["both", "both:dual_encoder"], "dual_encoder would be taken from .*both, and dual_encoder"),
-    (["both:dual_encoder/tower", "a:b,c"], "dual_encoder/tower would be taken from .*both, and"),
     (["answers"], f"the checkpoint has none of {DUAL}, {READER}, but span_reader"),
-    (["both:span_reader"], f"this model has no span_reader, but {DUAL}, {READER}"),
     (["both:dual_encoder/tower/brt"], "has no dual_encoder/tower/brt, but"),
-    (["both:dual_encoder/tow"], "has no dual_encoder/tow, but"),
     ([f"reader:dual_encoder={DUAL}"], f"has no {DUAL}, but {READER}"),
   ],
 )

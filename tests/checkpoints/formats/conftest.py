@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.checkpoints.formats import huggingface_names
+from realm_jax.checkpoints.formats import huggingface_names, imported_model
 from realm_jax.devices import datatypes
 from realm_jax.models import dual_encoder, knowledge_augmented_encoder, open_qa
 from tests.configurations import tiny_bert
@@ -48,6 +48,28 @@ class Network:
   def under(self, path):
     """Returns the parameters by path in a checkpoint."""
     return {f"{path}/{name}": value for name, value in self.params.items()}
+
+
+def fill(model, expected):
+  """Returns an imported model's parameters for a model with these, and the missing ones."""
+  shapes = {path: value.shape for path, value in expected.items()}
+  return imported_model.fill(shapes, model.weights)
+
+
+def assert_same(params, expected):
+  assert params.keys() == expected.keys()
+  for path, value in expected.items():
+    np.testing.assert_array_equal(params[path], value, err_msg=path)
+
+
+def assert_fills(model, *networks):
+  """Checks that an imported model has all parameters of networks: pairs of path and `Network`."""
+  expected = {}
+  for path, network in networks:
+    expected |= network.under(path)
+  params, missing = fill(model, expected)
+  assert missing == []
+  assert_same(params, expected)
 
 
 @pytest.fixture(scope="session")

@@ -112,6 +112,7 @@ HOSTILE = {
   "vocabulary": (setting("tokenizer.json", model={"vocab": {"a": "x"}}), "gaps"),
   "length": (setting("sentence_bert_config.json", max_seq_length="x"), "str"),
   "prompts": (setting("config_sentence_transformers.json", prompts=["x"]), "list"),
+  "no text": (setting("config_sentence_transformers.json", prompts={"query": 5}), "are no texts"),
   "prompt": (
     setting("config_sentence_transformers.json", prompts={"query": "a " * 100_000}),
     "query_prompt has 100000 wordpieces",
@@ -120,6 +121,9 @@ HOSTILE = {
   "objects": (weights({"a": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 4]}}), ""),
   "outside": (text("model.safetensors.index.json", '{"weight_map": {"a": "../a"}}'), "a file next"),
   "number": (text("model.safetensors.index.json", '{"weight_map": {"a": 5}}'), "int"),
+  "no map": (text("model.safetensors.index.json", '{"metadata": {}}'), "lacks 'weight_map'"),
+  "added": (setting("tokenizer_config.json", added_tokens_decoder=[1]), "another type"),
+  "pieces": (setting("tokenizer.json", post_processor={"single": [{}]}), "another type"),
   "pipe": (pipe, "no file"),
   "pipe of settings": (pipe_of_settings, "no file"),
 }
@@ -130,7 +134,7 @@ def test_a_hostile_model_is_a_line_with_its_directory(whole, tmp_path, name):
   change, message = HOSTILE[name]
   path = tmp_path / "model"
   shutil.copytree(whole, path)
-  if name in ("outside", "number"):
+  if name in ("outside", "number", "no map"):
     (path / "model.safetensors").unlink()
   change(path)
   with pytest.raises(ValueError, match=f"{path}.*{message}"):

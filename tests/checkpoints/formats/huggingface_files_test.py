@@ -1,11 +1,8 @@
-import json
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 from realm_jax.checkpoints.formats.huggingface_files import (
-  read_sentence_encoder,
   read_weights,
   write_weights,
 )
@@ -54,13 +51,3 @@ def test_a_pickle_of_weights_is_not_read(tmp_path):
   (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n.")
   with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not read"):
     read_weights(tmp_path)
-
-
-@pytest.mark.parametrize("prompts", [{"query": 5}, {"other": None}, {"query": ["a"]}])
-def test_prompts_that_are_no_texts_are_refused(prompts, tmp_path):
-  names = {"": "Transformer", "1_Pooling": "Pooling"}
-  modules = [{"path": path, "type": f"sentence_transformers.{n}"} for path, n in names.items()]
-  (tmp_path / "modules.json").write_text(json.dumps(modules))
-  (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
-  with pytest.raises(ValueError, match="prompts=.* are no texts"):
-    read_sentence_encoder(tmp_path)

@@ -3,6 +3,7 @@ import pytest
 
 from realm_jax.checkpoints.formats import huggingface_names, imported_model
 from realm_jax.checkpoints.formats.huggingface_files import Source
+from tests.checkpoints.formats.conftest import assert_fills, assert_same, fill
 
 
 @pytest.fixture
@@ -10,32 +11,13 @@ def settings(bert_config):
   return huggingface_names.config_to_json(bert_config)
 
 
-def filled(model, *networks):
-  """Fills the parameters of networks, given as pairs of a path and a `Network`."""
-  expected = {}
-  for path, network in networks:
-    expected |= network.under(path)
-  params, missing = imported_model.fill(
-    {path: value.shape for path, value in expected.items()}, model.weights
-  )
-  return params, missing, expected
-
-
-def assert_same(params, expected):
-  assert params.keys() == expected.keys()
-  for path, value in expected.items():
-    np.testing.assert_array_equal(params[path], value, err_msg=path)
-
-
 def test_a_masked_lm_lends_its_bert_to_the_dual_encoder(make_masked_lm, make_tower, settings):
   network = make_masked_lm(0)
   model = imported_model.find(
     [Source(name="x", weights=network.weights("bert."), settings=settings)]
   )
-  params, missing, expected = filled(model, ("knowledge_augmented_encoder", network))
-  assert_same(params, expected)
-  assert missing == []
-  params, missing, _ = filled(model, ("dual_encoder/tower", make_tower(0)))
+  assert_fills(model, ("knowledge_augmented_encoder", network))
+  params, missing = fill(model, make_tower(0).under("dual_encoder/tower"))
   assert_same(
     {path.removeprefix("dual_encoder/tower/"): value for path, value in params.items()},
     {path: value for path, value in network.params.items() if path.startswith("bert/")},
@@ -56,11 +38,7 @@ def test_embedder_and_encoder_of_two_directories(make_masked_lm, make_tower, set
       Source(name="encoder", weights=reader.weights("realm."), settings=settings),
     ]
   )
-  params, missing, expected = filled(
-    model, ("dual_encoder/tower", tower), ("knowledge_augmented_encoder", reader)
-  )
-  assert_same(params, expected)
-  assert missing == []
+  assert_fills(model, ("dual_encoder/tower", tower), ("knowledge_augmented_encoder", reader))
   assert model.dual_encoder.projection_size == 4
   assert model.dual_encoder.layer_norm_epsilon == 1e-12
 
@@ -77,9 +55,7 @@ def test_scorer_with_one_tower_or_two(same, make_tower, settings):
     places = [("dual_encoder/tower", passage)]
   else:
     places = [("dual_encoder/query_tower", query), ("dual_encoder/passage_tower", passage)]
-  params, missing, expected = filled(model, *places)
-  assert_same(params, expected)
-  assert missing == []
+  assert_fills(model, *places)
 
 
 def test_of_two_embedders_the_first_is_for_queries(make_tower, settings):
@@ -89,11 +65,7 @@ def test_of_two_embedders_the_first_is_for_queries(make_tower, settings):
     for name, tower in (("fine-tuned", query), ("pre-trained", passage))
   ]
   model = imported_model.find(sources)
-  params, missing, expected = filled(
-    model, ("dual_encoder/query_tower", query), ("dual_encoder/passage_tower", passage)
-  )
-  assert_same(params, expected)
-  assert missing == []
+  assert_fills(model, ("dual_encoder/query_tower", query), ("dual_encoder/passage_tower", passage))
   third = Source(name="third", weights=make_tower(2).weights("realm."), settings=settings)
   with pytest.raises(ValueError, match="3 embedders in fine-tuned, pre-trained, third"):
     imported_model.find([*sources, third])
@@ -106,9 +78,7 @@ def test_reader_beside_an_embedder(make_reader, make_tower, settings):
   )
   settings = {**settings, "max_span_width": 3, "reader_layer_norm_eps": 0.5}
   model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
-  params, missing, expected = filled(model, ("dual_encoder/tower", tower), ("span_reader", reader))
-  assert_same(params, expected)
-  assert missing == []
+  assert_fills(model, ("dual_encoder/tower", tower), ("span_reader", reader))
   assert model.span_reader is not None
   assert model.span_reader.max_span_width == 3
   assert model.span_reader.span_hidden_size == 3
@@ -142,7 +112,7 @@ def test_an_encoder_is_never_drawn(make_masked_lm, settings):
   del weights["bert.encoder.layer.0.attention.self.key.weight"]
   model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
   with pytest.raises(ValueError, match="2 parameters of an encoder.*key/kernel.*mlp_out/bias"):
-    filled(model, ("knowledge_augmented_encoder", network))
+    fill(model, network.under("knowledge_augmented_encoder"))
 
 
 @pytest.mark.parametrize(
@@ -221,9 +191,7 @@ def test_positions_of_roberta_begin_after_its_padding_id(
   changed = {**settings, **settings_say, "pad_token_id": 2, "max_position_embeddings": positions}
   model = imported_model.find([Source(name="x", weights=weights, settings=changed)])
   assert model.dual_encoder.bert.max_length == positions - 3
-  params, missing, expected = filled(model, ("knowledge_augmented_encoder", network))
-  assert_same(params, expected)
-  assert missing == []
+  assert_fills(model, ("knowledge_augmented_encoder", network))
 
 
 @pytest.mark.parametrize(
@@ -269,9 +237,7 @@ def test_other_names_of_the_masked_lm_head(changed, make_masked_lm, settings):
   found = {changed.get(name, name): value for name, value in network.weights("bert.").items()}
   weights = {new: found[old] for new, old in huggingface_names.modernised(found).items()}
   model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
-  params, missing, expected = filled(model, ("knowledge_augmented_encoder", network))
-  assert_same(params, expected)
-  assert missing == []
+  assert_fills(model, ("knowledge_augmented_encoder", network))
   weights["cls.predictions.decoder.bias"] = weights["cls.predictions.bias"] + 1
   with pytest.raises(ValueError, match="decoder.bias is not tied to cls.predictions.bias"):
     imported_model.find([Source(name="x", weights=weights, settings=settings)])

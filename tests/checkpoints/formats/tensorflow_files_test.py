@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from realm_jax.checkpoints.formats import huggingface_names, imported_model, tensorflow_files
 from realm_jax.checkpoints.formats.huggingface_files import Source
+from tests.checkpoints.formats.conftest import assert_fills
 
 # Hugging Face's beginnings of names, and those of the release: (embedder, reader).
 PRETRAINED = ("module/module/module/", "module/module/")
@@ -59,16 +60,6 @@ def variables(weights, *, bert="", heads="", renamed=()):
   return found
 
 
-def assert_fills(model, path, network):
-  expected = network.under(path)
-  params, missing = imported_model.fill(
-    {name: value.shape for name, value in expected.items()}, model.weights
-  )
-  assert missing == []
-  for name, value in expected.items():
-    np.testing.assert_array_equal(params[name], value, err_msg=name)
-
-
 def test_googles_bert(make_masked_lm, bert_config, tmp_path):
   network = make_masked_lm(0)
   rest = {
@@ -83,7 +74,7 @@ def test_googles_bert(make_masked_lm, bert_config, tmp_path):
   for path in (tmp_path, tmp_path / "bert_model.ckpt"):
     assert tensorflow_files.is_checkpoint(str(path))
     model = imported_model.find([tensorflow_files.read(str(path))])
-    assert_fills(model, "knowledge_augmented_encoder", network)
+    assert_fills(model, ("knowledge_augmented_encoder", network))
     # Google's code computes the tanh approximation under this name.
     assert model.knowledge_augmented_encoder == dataclasses.replace(bert_config, dtype="auto")
     assert model.unused == ()
@@ -105,7 +96,7 @@ def test_released_embedder(bert, heads, norm, epsilon, make_tower, bert_config, 
     projection_epsilon=source.projection_epsilon,
   )
   model = imported_model.find([source])
-  assert_fills(model, "dual_encoder/tower", tower)
+  assert_fills(model, ("dual_encoder/tower", tower))
   assert model.dual_encoder.layer_norm_epsilon == epsilon
   assert model.unused == ()
 
@@ -134,8 +125,8 @@ def test_fine_tuned_model_of_the_last_step(make_tower, make_reader, bert_config,
     name="x", weights=source.weights, settings=huggingface_names.config_to_json(bert_config)
   )
   model = imported_model.find([source])
-  assert_fills(model, "dual_encoder/tower", tower)
-  assert_fills(model, "span_reader", reader)
+  assert_fills(model, ("dual_encoder/tower", tower))
+  assert_fills(model, ("span_reader", reader))
   assert model.span_reader.layer_norm_epsilon == 1e-3
   assert model.span_reader.max_span_width == 10
   assert model.knowledge_augmented_encoder is None

@@ -40,34 +40,36 @@ def added(*tokens):
   return [{"id": i, "content": token, "special": True} for i, token in enumerate(tokens)]
 
 
+def said(**settings):
+  return {"vocabulary": UNCASED, "settings": settings}
+
+
+def made(parts=None, **normalizer):
+  return {"tokenizer": whole(UNCASED, parts, **normalizer)}
+
+
+BERTS = template("[CLS]", "A", "[SEP]")
+SPECIAL = {"added_tokens": added("[PAD]", "[MASK]")}
+
+
 @pytest.mark.parametrize(
   ("files", "asked", "lower_case"),
   [
     ({"vocabulary": UNCASED}, None, True),
     ({"vocabulary": CASED}, None, False),
-    ({"vocabulary": UNCASED, "settings": {"do_lower_case": False}}, None, False),
-    ({"vocabulary": UNCASED, "settings": {"do_lower_case": True}}, False, False),
-    ({"tokenizer": whole(UNCASED, lowercase=False)}, None, False),
+    (said(do_lower_case=False), None, False),
+    (said(do_lower_case=True), False, False),
+    (made(lowercase=False), None, False),
     ({"tokenizer": whole(CASED, lowercase=True)}, None, True),
+    (said(do_lower_case=True, strip_accents=None), None, True),
     (
-      {"vocabulary": UNCASED, "settings": {"do_lower_case": True, "strip_accents": None}},
-      None,
-      True,
-    ),
-    (
-      {
-        "vocabulary": UNCASED,
-        "settings": {"do_lower_case": False, "tokenizer_class": "BertTokenizer"},
-        "tokenizer": whole(UNCASED, template("[CLS]", "A", "[SEP]"), lowercase=False),
-      },
+      said(do_lower_case=False, tokenizer_class="BertTokenizer") | made(BERTS, lowercase=False),
       None,
       False,
     ),
     (
-      {
-        "settings": {"do_lower_case": False, "mask_token": {"content": "[MASK]"}},
-        "tokenizer": whole(UNCASED, {"added_tokens": added("[PAD]", "[MASK]")}, lowercase=True),
-      },
+      {"settings": {"do_lower_case": False, "mask_token": {"content": "[MASK]"}}}
+      | made(SPECIAL, lowercase=True),
       True,
       True,
     ),
@@ -84,51 +86,24 @@ def test_casing(files, asked, lower_case, tmp_path):
   [
     ({"tokenizer": {"model": {"type": "BPE", "vocab": {}}}}, "is BPE, not WordPiece"),
     ({"tokenizer": {"model": {"type": "WordPiece", "vocab": {"a": 1}}}}, "have gaps"),
+    (said(tokenize_chinese_chars=False), "tokenize_chinese_chars=False is not supported"),
+    (made(lowercase=True, clean_text=False), "clean_text=False is not supported"),
     (
-      {"vocabulary": UNCASED, "settings": {"tokenize_chinese_chars": False}},
-      "tokenize_chinese_chars=False is not supported",
-    ),
-    (
-      {"tokenizer": whole(UNCASED, lowercase=True, clean_text=False)},
-      "clean_text=False is not supported",
-    ),
-    (
-      {"tokenizer": whole(UNCASED, {"normalizer": {"type": "Sequence", "normalizers": []}})},
+      made({"normalizer": {"type": "Sequence", "normalizers": []}}),
       "normalizer: a tokenizer with type='Sequence' is not supported",
     ),
-    ({"tokenizer": whole(UNCASED, {"normalizer": None})}, "normalizer: .* type=None"),
-    ({"tokenizer": whole(UNCASED, {"pre_tokenizer": {"type": "WhitespaceSplit"}})}, "'Whitespace"),
-    (
-      {"tokenizer": whole(UNCASED, {"model": {"max_input_chars_per_word": 5}})},
-      "model: a tokenizer with max_input_chars_per_word=5",
-    ),
-    (
-      {"tokenizer": whole(UNCASED, {"model": {"continuing_subword_prefix": "@@"}})},
-      "continuing_subword_prefix='@@'",
-    ),
-    (
-      {"tokenizer": whole(UNCASED, template("[CLS]", "a", "A", "[SEP]"))},
-      r"single=\['\[CLS\]', 'a",
-    ),
-    (
-      {"tokenizer": whole(UNCASED, {"post_processor": {"type": "RobertaProcessing"}})},
-      "type='RobertaProcessing'",
-    ),
-    (
-      {"tokenizer": whole(UNCASED, {"added_tokens": added("[PAD]", "<url>")})},
-      r"added_tokens=\['<url>'\] is not supported",
-    ),
-    (
-      {"vocabulary": UNCASED, "settings": {"added_tokens_decoder": {"9": {"content": "<b>"}}}},
-      r"added_tokens=\['<b>'\]",
-    ),
-    ({"vocabulary": UNCASED, "settings": {"cls_token": {"content": "<s>"}}}, "cls_token='<s>'"),
-    ({"vocabulary": UNCASED, "settings": {"never_split": ["a"]}}, r"never_split=\['a'\]"),
-    ({"vocabulary": UNCASED, "settings": {"padding_side": "left"}}, "padding_side='left'"),
-    (
-      {"vocabulary": UNCASED, "settings": {"tokenizer_class": "BertJapaneseTokenizer"}},
-      "tokenizer_class='BertJapaneseTokenizer'",
-    ),
+    (made({"normalizer": None}), "normalizer: .* type=None"),
+    (made({"pre_tokenizer": {"type": "WhitespaceSplit"}}), "'Whitespace"),
+    (made({"model": {"max_input_chars_per_word": 5}}), "model: .*max_input_chars_per_word=5"),
+    (made({"model": {"continuing_subword_prefix": "@@"}}), "continuing_subword_prefix='@@'"),
+    (made(template("[CLS]", "a", "A", "[SEP]")), r"single=\['\[CLS\]', 'a"),
+    (made({"post_processor": {"type": "RobertaProcessing"}}), "type='RobertaProcessing'"),
+    (made({"added_tokens": added("[PAD]", "<url>")}), r"added_tokens=\['<url>'\] is not supp"),
+    (said(added_tokens_decoder={"9": {"content": "<b>"}}), r"added_tokens=\['<b>'\]"),
+    (said(cls_token={"content": "<s>"}), "cls_token='<s>'"),
+    (said(never_split=["a"]), r"never_split=\['a'\]"),
+    (said(padding_side="left"), "padding_side='left'"),
+    (said(tokenizer_class="BertJapaneseTokenizer"), "tokenizer_class='BertJapaneseTokenizer'"),
     (
       {"vocabulary": UNCASED, "tokenizer": whole(CASED)},
       "wordpiece 5 is 'a' in vocab.txt and 'A' in tokenizer.json; remove the file",
@@ -151,12 +126,11 @@ def test_tokenizers_of_another_kind_are_refused(files, message, tmp_path):
 
 
 def test_accents_may_be_kept_without_their_case(tmp_path):
-  settings = {"do_lower_case": True, "strip_accents": False}
-  tokenizer = vocabularies.read(write(tmp_path, vocabulary=UNCASED, settings=settings))
-  assert tokenizer is not None and tokenizer.lower_case and not tokenizer.strip_accents
-  whole_file = whole(UNCASED, lowercase=True, strip_accents=False)
-  tokenizer = vocabularies.read(write(tmp_path / "whole", tokenizer=whole_file))
-  assert tokenizer is not None and tokenizer.lower_case and not tokenizer.strip_accents
+  for number, files in enumerate(
+    (said(do_lower_case=True, strip_accents=False), made(lowercase=True, strip_accents=False))
+  ):
+    tokenizer = vocabularies.read(write(tmp_path / str(number), **files))
+    assert tokenizer is not None and tokenizer.lower_case and not tokenizer.strip_accents
 
 
 @pytest.mark.parametrize(
@@ -175,15 +149,9 @@ def test_a_damaged_or_foreign_file_is_named(name, content, message, tmp_path):
     vocabularies.read(tmp_path)
 
 
-def test_empty_lines_at_the_end_are_no_wordpieces(tmp_path):
-  for number, end in enumerate(["", "\n", "\n\n\n", "\r\n\r\n"]):
-    write(tmp_path / str(number), vocabulary=UNCASED)
-    (tmp_path / str(number) / "vocab.txt").write_bytes(("\n".join(UNCASED) + end).encode())
-    tokenizer = vocabularies.read(tmp_path / str(number))
-    assert tokenizer is not None and list(tokenizer.vocabulary) == UNCASED
-
-
-def test_lines_may_end_as_on_windows(tmp_path):
-  (tmp_path / "vocab.txt").write_bytes("\r\n".join([*UNCASED, ""]).encode("utf-8-sig"))
+@pytest.mark.parametrize("content", ["\n".join(UNCASED) + e for e in ("", "\n", "\n\n\n")])
+@pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8"), ("\r\n", "utf-8-sig")])
+def test_neither_empty_lines_at_the_end_nor_marks_are_wordpieces(tmp_path, content, end, encoding):
+  (tmp_path / "vocab.txt").write_text(content, encoding, newline=end)
   tokenizer = vocabularies.read(tmp_path)
   assert tokenizer is not None and list(tokenizer.vocabulary) == UNCASED

@@ -16,6 +16,7 @@ from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.preparation.prepare_examples import prepare_examples
 from realm_jax.jobs.training.build_index import build_index
+from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -137,12 +138,23 @@ def _build_world(root):
   )
   (root / TINY.name).write_text(TINY.read_text() + AS_HERE)
   _start(root, "first", num_steps=0)
+  builder = BuilderConfig(searcher=SearcherConfig(kind="scann"))
+  _build(root, "first", root / "index", builder=builder)
+
+
+def _build(root, name, index, *, passages="passages", **settings):
   build_index(
-    checkpoints=str(root / "first" / "checkpoints"),
-    passages=str(root / "passages"),
-    index=str(root / "index"),
-    builder=BuilderConfig(searcher=SearcherConfig(kind="scann")),
+    checkpoints=str(root / name / "checkpoints"),
+    passages=str(root / passages),
+    index=str(index),
+    **settings,
   )
+
+
+@pytest.fixture(scope="session")
+def build(world):
+  """`build(name, index, ...)` builds an index with the checkpoints of a run."""
+  return functools.partial(_build, world)
 
 
 @pytest.fixture(scope="session")
@@ -156,6 +168,38 @@ def start(world):
     _start(world, name, **keywords)
 
   return start_in_world
+
+
+@pytest.fixture(scope="session")
+def tune(world):
+  """`tune(name, **keywords)` fine-tunes in `world / name`, from the checkpoint of step 0."""
+
+  def run(name, **keywords):
+    places = {
+      "workdir": str(world / name),
+      "questions": str(world / "almanac" / "training_questions.jsonl"),
+      "passages": str(world / "passages"),
+      "index": str(world / "index"),
+      "start": [str(world / "first" / "checkpoints")],
+    }
+    settings = {key: keywords.pop(key) for key in names(FINETUNING) & keywords.keys()}
+    finetune(**{**places, **keywords}, finetuning=changed(FINETUNING, **settings))
+
+  return run
+
+
+@pytest.fixture(scope="session")
+def tuned_whole(tune, world):
+  """Checkpoints of a fine-tuning of six steps that nothing stopped, in a directory of this name."""
+  tune(
+    "tuned_whole",
+    num_steps=6,
+    dev_questions=str(world / "almanac" / "heldout_questions.jsonl"),
+    max_dev_questions=10,
+    eval_every=4,
+    best_metric="recall@5",
+  )
+  return str(world / "tuned_whole" / "checkpoints")
 
 
 @pytest.fixture(scope="session")

@@ -11,33 +11,10 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.vectors.searcher import SearcherConfig
 from realm_jax.jobs.answering.ask import ask
-from realm_jax.jobs.training.build_index import build_index
-from realm_jax.jobs.training.finetune import finetune
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from tests.configurations import changed, names
-from tests.e2e.conftest import FINETUNING
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="module")
-def tune(world):
-  """`tune(name, **keywords)` fine-tunes in `world / name`, from the checkpoint of step 0."""
-
-  def run(name, **keywords):
-    first = str(world / "first" / "checkpoints")
-    places = {
-      "workdir": str(world / name),
-      "questions": str(world / "almanac" / "training_questions.jsonl"),
-      "passages": str(world / "passages"),
-      "index": str(world / "index"),
-      "start": [first],
-    }
-    settings = {key: keywords.pop(key) for key in names(FINETUNING) & keywords.keys()}
-    finetune(**{**places, **keywords}, finetuning=changed(FINETUNING, **settings))
-
-  return run
 
 
 def params_of(directory, *parts):
@@ -51,19 +28,6 @@ def params_of(directory, *parts):
   for part in parts:
     restored = restored[part]
   return restored
-
-
-@pytest.fixture(scope="module")
-def tuned_whole(tune, world):
-  """A fine-tuning of six steps that nothing stopped, in a directory of this name."""
-  tune(
-    "tuned_whole",
-    num_steps=6,
-    dev_questions=str(world / "almanac" / "heldout_questions.jsonl"),
-    max_dev_questions=10,
-    eval_every=4,
-    best_metric="recall@5",
-  )
 
 
 @pytest.mark.usefixtures("tuned_whole")
@@ -125,7 +89,7 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, ca
 
 
 @pytest.mark.slow
-def test_everything_trains_while_the_index_follows(tune, world, rows):
+def test_everything_trains_while_the_index_follows(tune, build, world, rows):
   index = str(world / "followed_questions")
   settings = {
     "passage_encoder": "trained",
@@ -133,12 +97,7 @@ def test_everything_trains_while_the_index_follows(tune, world, rows):
     "refresh": RefreshConfig(poll_seconds=0.05),
   }
   tune("tuned_all", num_steps=0, **settings)
-  build_index(
-    checkpoints=str(world / "tuned_all" / "checkpoints"),
-    passages=str(world / "passages"),
-    index=index,
-    builder=BuilderConfig(searcher=SearcherConfig(kind="exact")),
-  )
+  build("tuned_all", index, builder=BuilderConfig(searcher=SearcherConfig(kind="exact")))
   tune("tuned_all", num_steps=3, **settings)
   before = params_of(world / "first" / "checkpoints", "dual_encoder", "tower")
   after = params_of(world / "tuned_all" / "checkpoints", "dual_encoder", "tower")

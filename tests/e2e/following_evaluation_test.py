@@ -7,21 +7,16 @@ import threading
 from realm_jax import main
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.vectors.searcher import SearcherConfig
-from realm_jax.jobs.training.build_index import build_index
 
 
-def test_it_evaluates_what_is_new_and_passes_over_what_is_gone(world, start, tmp_path):
+def test_it_evaluates_what_is_new_and_passes_over_what_is_gone(world, start, build, tmp_path):
   start("followed", num_steps=3, checkpoint_every=1)
   checkpoints, index = world / "followed" / "checkpoints", tmp_path / "index"
   inputs = {"checkpoints": str(checkpoints), "passages": str(world / "passages")}
 
-  def build(step):
-    build_index(
-      **inputs,
-      index=str(index),
-      step=step,
-      builder=BuilderConfig(searcher=SearcherConfig(kind="exact")),
-    )
+  def build_of(step):
+    exact = BuilderConfig(searcher=SearcherConfig(kind="exact"))
+    build("followed", index, step=step, builder=exact)
 
   def evaluated(until_step):
     command = [
@@ -41,12 +36,12 @@ def test_it_evaluates_what_is_new_and_passes_over_what_is_gone(world, start, tmp
     assert all(row["questions"] == 8 for row in rows)
     return [(row["step"], row["generation"]) for row in rows]
 
-  build(1)
+  build_of(1)
   assert evaluated(1) == [(1, 0)]
   assert evaluated(1) == [(1, 0)]  # started again, with nothing left to do
-  build(2)
+  build_of(2)
   shutil.rmtree(checkpoints / "2")  # as a trainer does that is far ahead
-  later = threading.Timer(1.0, build, (3,))
+  later = threading.Timer(1.0, build_of, (3,))
   later.start()
   assert evaluated(3) == [(1, 0), (3, 2)]
   later.join()

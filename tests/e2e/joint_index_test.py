@@ -12,7 +12,6 @@ from realm_jax.checkpoints import index_builder
 from realm_jax.index import assembly, generations
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.vectors.searcher import SearcherConfig
-from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -64,7 +63,7 @@ build(
 """
 
 
-def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance):
+def test_two_processes_build_and_search_an_index_like_one(world, build, float_tolerance):
   with socket.socket() as listener:
     listener.bind(("127.0.0.1", 0))
     port = str(listener.getsockname()[1])
@@ -82,12 +81,8 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
   finally:
     for child in children:
       child.kill()
-  build_index(
-    checkpoints=str(world / "first" / "checkpoints"),
-    passages=str(world / "passages"),
-    index=str(world / "alone"),
-    builder=BuilderConfig(searcher=SearcherConfig(kind="scann", num_shards=3)),
-  )
+  scann = SearcherConfig(kind="scann", num_shards=3)
+  build("first", world / "alone", builder=BuilderConfig(searcher=scann))
   assert generations.all_generations(str(world / "together")) == [0, 1]
   alone = generations.read_manifest(str(world / "alone"), 0)
   atol = float_tolerance(depth=300, scale=3)  # the tiny encoder, whose last norm is over 8 numbers
@@ -111,7 +106,7 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
 
 
 def test_a_builder_that_is_killed_goes_on_from_its_finished_passages(
-  world, tmp_path, monkeypatch, float_tolerance
+  world, build, tmp_path, monkeypatch, float_tolerance
 ):
   embed, embedded, finished = passage_embedding.embed_passages, [], []
 
@@ -121,25 +116,18 @@ def test_a_builder_that_is_killed_goes_on_from_its_finished_passages(
     embedded.append(passages_N)
     return embed(batches, passages_N=passages_N, **settings)
 
-  def build():
-    build_index(
-      checkpoints=str(world / "first" / "checkpoints"),
-      passages=str(world / "passages"),
-      index=str(tmp_path / "index"),
-      builder=BuilderConfig(
-        searcher=SearcherConfig(kind="exact", num_shards=1),
-        tokens_per_batch=-(-num_passages // 4) * 32,  # wordpieces of a passage
-      ),
-    )
-
   num_passages = generations.read_manifest(str(world / "index"), 0).num_passages
+  builder = BuilderConfig(
+    searcher=SearcherConfig(kind="exact", num_shards=1),
+    tokens_per_batch=-(-num_passages // 4) * 32,  # wordpieces of a passage
+  )
   monkeypatch.setattr(index_builder, "_BATCHES_KEPT", 1)
   monkeypatch.setattr(passage_embedding, "embed_passages", killed_at_the_third)
   with pytest.raises(KeyboardInterrupt):
-    build()
+    build("first", tmp_path / "index", builder=builder)
   assert generations.newest(str(tmp_path / "index")) is None
   finished[:], embedded[:] = embedded, []
-  build()
+  build("first", tmp_path / "index", builder=builder)
   assert len(finished) == len(embedded) == 2 and finished[-1][-1] + 1 == embedded[0][0]
   whole = assembly.load_embeddings(str(world / "index"), 0)
   found = assembly.load_embeddings(str(tmp_path / "index"), 0)

@@ -17,7 +17,6 @@ from realm_jax.devices import directory_lock
 from realm_jax.index import generations
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval import passage_embedding
 from realm_jax.text.wordpieces import VOCABULARY
 from realm_jax.training.recipes.fixed_validation import FixedValidation
@@ -55,18 +54,14 @@ def test_the_warm_start_of_a_dual_encoder(world, start, losses):
   assert losses("warm") == losses("spelled_out") != losses("cold")
 
 
-def test_an_index_of_another_corpus_ends_the_wait(world, start, tmp_path):
-  build_index(
-    checkpoints=str(world / "first" / "checkpoints"),
-    passages=str(world / "training"),
-    index=str(tmp_path / "index"),
-  )
+def test_an_index_of_another_corpus_ends_the_wait(start, build, tmp_path):
+  build("first", tmp_path / "index", passages="training")
   with pytest.raises(ValueError, match="index generation 0 does not fit: corpus_fingerprint is"):
     start("misled", index=str(tmp_path / "index"), generation=None, num_steps=1)
 
 
 def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_first(
-  world, start, caplog
+  world, start, build, caplog
 ):
   start("answering", num_steps=2, checkpoint_every=2)
   keywords = {
@@ -74,8 +69,8 @@ def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_firs
     "passages": str(world / "passages"),
     "index": str(world / "answering_index"),
   }
-  build_index(**keywords)
-  build_index(**keywords)
+  for _ in range(2):
+    build("answering", keywords["index"])
   assert generations.all_generations(keywords["index"]) == [0, 1]
   assert generations.read_manifest(keywords["index"], 1).training_step == 2
   figures = evaluate(
@@ -92,23 +87,22 @@ def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_firs
   assert 0 <= figures["exact_match"] <= 1
 
 
-def test_a_newest_generation_that_is_damaged_is_made_anew(world, tmp_path):
+def test_a_newest_generation_that_is_damaged_is_made_anew(world, build, tmp_path):
   index = shutil.copytree(world / "index", tmp_path / "index")
   files = [
     path for path in pathlib.Path(index, "0", "arrays", "shard_00000").rglob("*") if path.is_file()
   ]
   longest = max(files, key=lambda path: path.stat().st_size)
   longest.write_bytes(longest.read_bytes()[:100])
-  keywords = {"checkpoints": str(world / "first" / "checkpoints"), "index": str(index)}
   for _ in range(2):
-    build_index(**keywords, passages=str(world / "passages"), follow=True, until_step=0)
+    build("first", index, follow=True, until_step=0)
     # The second time there is nothing to do.
     assert generations.all_generations(str(index)) == [0, 1]
   generations.restore(str(index), 1, 0)
 
 
 def test_an_index_that_another_training_left_is_kept_unless_it_may_be_taken_over(
-  world, start, tmp_path
+  world, start, build, tmp_path
 ):
   start("begun_anew", num_steps=1, checkpoint_every=1)
   index, unfinished = tmp_path / "index", tmp_path / "index.unfinished" / "7"
@@ -117,49 +111,38 @@ def test_an_index_that_another_training_left_is_kept_unless_it_may_be_taken_over
   shard = generations.restore(str(index), 0, 0)
   manifest = dataclasses.replace(generations.read_manifest(str(index), 0), training_step=1)
   generations.publish(str(index), 1, [shard], manifest=manifest, keep=2)
-  keywords = {
-    "checkpoints": str(world / "begun_anew" / "checkpoints"),
-    "passages": str(world / "passages"),
-    "index": str(index),
-  }
   new, old = (
     saved_models.load(world / name / "checkpoints").run for name in ("begun_anew", "first")
   )
   for follow in (True, False):
     with pytest.raises(generations.ForeignGenerationError, match=f"{old} .* {new} .*--other_runs"):
-      build_index(**keywords, follow=follow)
+      build("begun_anew", index, follow=follow)
   assert generations.all_generations(str(index)) == [0, 1] and unfinished.exists()
-  build_index(
-    **keywords, follow=True, until_step=1, builder=BuilderConfig(other_runs="accept", keep=2)
-  )
+  accepting = BuilderConfig(other_runs="accept", keep=2)
+  build("begun_anew", index, follow=True, until_step=1, builder=accepting)
   assert generations.all_generations(str(index)) == [1, 2]
   assert generations.read_manifest(str(index), 2).run == new
 
 
 @pytest.mark.parametrize("follow", [True, False])
-def test_an_index_of_another_corpus_is_left_alone(world, tmp_path, monkeypatch, follow):
+def test_an_index_of_another_corpus_is_left_alone(world, build, tmp_path, monkeypatch, follow):
   index = shutil.copytree(world / "index", tmp_path / "index")
   embedded = []
   monkeypatch.setattr(passage_embedding, "embed_passages", lambda *_, **__: embedded.append(1))
   own, other = (PassageStore(world / name).fingerprint for name in ("passages", "training"))
   with pytest.raises(generations.ForeignGenerationError, match=f"{own}.*{other}.* give --index"):
-    build_index(
-      checkpoints=str(world / "first" / "checkpoints"),
-      passages=str(world / "training"),
-      index=str(index),
-      builder=BuilderConfig(other_runs="accept", keep=1),
-      follow=follow,
-    )
+    accepting = BuilderConfig(other_runs="accept", keep=1)
+    build("first", index, passages="training", builder=accepting, follow=follow)
   assert generations.all_generations(str(index)) == [0] and not embedded
 
 
 def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are_accepted(
-  world, start, tmp_path
+  world, start, build, tmp_path
 ):
   start("own", num_steps=1, checkpoint_every=1)
   directory = str(world / "own" / "checkpoints")
   run = orbax_files.run_of(directory)
-  build_index(checkpoints=directory, passages=str(world / "passages"), index=str(tmp_path))
+  build("own", tmp_path)
 
   def load(index, **settings):
     description = saved_models.load(directory).description

@@ -19,10 +19,7 @@ from realm_jax.evaluation.systems import Asking
 from realm_jax.index import assembly
 from realm_jax.index.vectors.exact_searcher import ExactSearcher
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.training.finetune import finetune
 from realm_jax.text import tokenization
-from tests.configurations import changed
-from tests.e2e.conftest import FINETUNING
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -105,23 +102,15 @@ def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
       assert figures_of[weight][name] == alone[name]
 
 
-def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, zero_shot):
+def test_a_fine_tuned_checkpoint_answers_and_is_compared(
+  world, given, sources, zero_shot, tuned_whole
+):
   training = str(world / "almanac" / "training_questions.jsonl")
-  finetune(
-    workdir=str(world / "evaluated"),
-    questions=training,
-    passages=sources.passages,
-    index=sources.index,
-    start=[sources.checkpoints],
-    finetuning=changed(FINETUNING, num_steps=1),
-  )
   output = world / "evaluation"
   _, zero_output = zero_shot
   figures = evaluate(
     **given,
-    sources=dataclasses.replace(
-      sources, checkpoints=str(world / "evaluated" / "checkpoints"), searcher=None
-    ),
+    sources=dataclasses.replace(sources, checkpoints=tuned_whole, searcher=None),
     train_questions=training,
     output=str(output),
   )
@@ -131,7 +120,7 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
   hits = groups["retrieval_hit"]["questions"]
   assert hits == round(figures["reader_oracle"] * 40)
   card = json.loads((output / "figures.json").read_text())
-  assert "evaluated/checkpoints, step 1 of run " in card["measured"]["checkpoint"]
+  assert "tuned_whole/checkpoints, step 6 of run " in card["measured"]["checkpoint"]
   assert "generation 0" in card["measured"]["index"]
   compared = run_comparison.compare(str(output), str(zero_output)).splitlines()[2:]
   assert {row.split(" | ")[1] for row in compared} == {"recall@1", "recall@5", "recall@20"}

@@ -65,7 +65,9 @@ def printable(path: str) -> str:
   return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def input_files(pattern: str | os.PathLike, *, bad: BadRecords | None = None) -> list[str]:
+def input_files(
+  pattern: str | os.PathLike, *, bad: BadRecords | None = None, outside: str = ""
+) -> list[str]:
   """Expands a glob pattern, in which `**` matches directories; a directory means all files below.
 
   What exists is taken literally, whatever characters its name has. In an object store, returns the
@@ -73,6 +75,7 @@ def input_files(pattern: str | os.PathLike, *, bad: BadRecords | None = None) ->
 
   Args:
     bad: Counts and names what is skipped; None prints it.
+    outside: A folder that is not looked into; "" for none.
 
   Raises:
     FileNotFoundError: If no file matches, or a link that was named is broken.
@@ -81,7 +84,7 @@ def input_files(pattern: str | os.PathLike, *, bad: BadRecords | None = None) ->
   if object_store.is_remote(pattern):
     return object_store.list_files(os.fspath(pattern))
   skipped = BadRecords() if bad is None else bad
-  files = {*_matching(os.fspath(pattern), skipped)}
+  files = {*_matching(os.fspath(pattern), skipped, outside)}
   if bad is None:
     skipped.print()
   if not files:
@@ -96,6 +99,7 @@ def find_files(
   *,
   format: Format = "auto",
   bad: BadRecords | None = None,
+  outside: str = "",
 ) -> list[list[InputFile]]:
   """Returns the files of each input.
 
@@ -104,6 +108,7 @@ def find_files(
     format: Format of all files; "auto" infers it from their names.
     bad: Counts and names what is skipped, such as files of a directory whose format is unknown;
       None prints it.
+    outside: A folder that is not looked into; "" for none.
 
   Raises:
     FileNotFoundError: If no file matches one of them.
@@ -111,7 +116,7 @@ def find_files(
   """
   inputs = [*map(local, inputs)]
   skipped = BadRecords() if bad is None else bad
-  found = {input: input_files(input, bad=skipped) for input in inputs}
+  found = {input: input_files(input, bad=skipped, outside=outside) for input in inputs}
   roots = {input: _root(input, paths) for input, paths in found.items()}
   if format == "auto":
     found = _of_known_format(found, roots, skipped)
@@ -155,7 +160,7 @@ def literal(pattern: str) -> tuple[str, str]:
   return pattern[:end], pattern[end:]
 
 
-def _matching(pattern: str, bad: BadRecords) -> Iterator[str]:
+def _matching(pattern: str, bad: BadRecords, outside: str) -> Iterator[str]:
   """Yields the files that a pattern matches, or that are below directories that it matches."""
   start, rest = literal(pattern)
   before, recursive, _ = rest.partition("**")
@@ -182,17 +187,18 @@ def _matching(pattern: str, bad: BadRecords) -> Iterator[str]:
     else:
       _skip(path, _NO_FILE, bad)
   parts = [*filter(None, rest.split("/"))]
-  for file in _below(folders, start, bad):  # by `**`, glob would go each way through links
+  for file in _below(folders, start, bad, outside):  # by `**`, glob would go each way through links
     if matches(os.path.relpath(file, start or ".").split(os.sep), parts):
       yield file
 
 
-def _below(directories: Sequence[str], root: str, bad: BadRecords) -> Iterator[str]:
+def _below(directories: Sequence[str], root: str, bad: BadRecords, outside: str) -> Iterator[str]:
   """Yields the files below directories, except hidden ones, each once.
 
   A link is followed if it leads to something below the root that is not found without it.
   """
-  seen: set[str] = set()  # real paths of folders, and of files that links lead to
+  # Real paths of folders, and of files that links lead to.
+  seen = {os.path.realpath(outside)} if outside else set[str]()
   links = [path for path in directories if path != root and os.path.islink(path)]
   folders = [(path, os.path.realpath(path)) for path in directories if path not in links]
   while folders or links:

@@ -60,7 +60,7 @@ class Sources:
       else:
         start, rest = input_files.literal(path)
         self._given.append((_parts(_real(start)), _parts(rest)))
-      files = input_files.find_files([path], bad=bad)[0]
+      files = input_files.find_files([path], bad=bad, outside=self._outside)[0]
       files = [f for f in files if not os.path.realpath(f.path).startswith(self._outside)]
       for file in self._located(files, is_folder=[path] != [f.path for f in files]):
         found.setdefault(os.path.realpath(file.path), file)

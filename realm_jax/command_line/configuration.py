@@ -120,6 +120,9 @@ def _wire(
     config, base = keyword.config, scopes[: len(scopes) - len(path)]
     if isinstance(value, gin.config.ConfigurableReference) and value.configurable is not None:
       config, base = value.configurable.wrapped, tuple(value.scopes) or base
+      kind = flags.without_none(keyword.annotation)
+      if isinstance(config, type) and not issubclass(config, kind):  # it might contain itself
+        raise ValueError(f"{name}={value!r}; give an object of the class {kind.__name__}")
     elif value is None and not flagged:
       continue
     elif value is not None and keyword.name in bound:

@@ -59,7 +59,7 @@ def plain(annotation: Any) -> Plain | None:
     if annotation == choices.Words:
       return inner
     return Plain(f"{inner.metavar} ({parts[1]})", inner.read)
-  if (some := _without_none(annotation)) is not annotation:
+  if (some := without_none(annotation)) is not annotation:
     inner = plain(some)
     return inner and Plain(
       f"{inner.metavar} or none",
@@ -130,14 +130,14 @@ class Keyword:
     if self.default != value and value in ("", ("",)) or self.default is REQUIRED and value == ():
       raise ValueError(f"{name} is empty; give a value, or leave it out")
     choices.check(self.annotation, **{name: value})
-    if _without_none(self.annotation) == choices.Words:
+    if without_none(self.annotation) == choices.Words:
       return value
     return tuple(map(_at_home, value)) if isinstance(value, tuple) else _at_home(value)
 
   @property
   def config(self) -> type | None:
     """The dataclass that this keyword is, if any; its default may be of a subclass."""
-    some = _without_none(self.annotation)
+    some = without_none(self.annotation)
     if not isinstance(some, type) or not dataclasses.is_dataclass(some):
       return None
     return type(self.default) if isinstance(self.default, some) else some
@@ -295,7 +295,7 @@ def _at_home(value: Any) -> Any:
   return os.path.expanduser(value) if is_path else value
 
 
-def _without_none(annotation: Any) -> Any:
+def without_none(annotation: Any) -> Any:
   """Returns X of `X | None`, and other annotations as they are."""
   if typing.get_origin(annotation) not in (types.UnionType, typing.Union):
     return annotation

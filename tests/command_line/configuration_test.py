@@ -202,6 +202,7 @@ def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
     (["--gin.solos/singing.Singer.pitch=2.0"], "in the scope solos (did you mean solo?)"),
     (["gin:duet/hihg/singing.Singer.pitch = 2.0"], "in the scope hihg (did you mean high?)"),
     (["gin:typo/singing.sing.workdir = 'a'"], "nothing is called in the scope typo"),
+    (["gin:singing.Duet.high = @singing.Duet()"], "duet.high=@singing.Duet(); give an object of"),
     (["--workdir="], "workdir is empty; give a value, or leave it out"),
     (["gin:singing.sing.workdir = ''", "--workdir="], "workdir is empty"),
     (["--gin_file="], "gin_file is empty"),

@@ -96,7 +96,7 @@ HOSTILE = {
   "layers": (setting("config.json", num_hidden_layers="x"), "num_layers='x'"),
   "no layers": (setting("config.json", num_hidden_layers=0), "num_layers=0"),
   "wide": (setting("config.json", hidden_size=2**40), "shape"),
-  "long": (setting("config.json", hidden_size=10**400), "float"),
+  "long": (setting("config.json", hidden_size=10**400), "give a smaller one"),
   "heads": (setting("config.json", num_attention_heads=0), "num_heads=0"),
   "half": (setting("config.json", intermediate_size=1.5), "mlp_size=1.5"),
   "words": (setting("config.json", vocab_size=-1), "vocab_size=-1"),

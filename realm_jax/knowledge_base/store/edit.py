@@ -255,19 +255,18 @@ class Edit:
 
   def write_states(self, after: Snapshot) -> None:
     """Writes the states of the files that were read, after the commit."""
-    if self.states is not None:
-      unsettled = self._elsewhere | self._outdated(self.states.broken)
-      self.states.write(after, unsettled=unsettled, gone=self._gone)
+    if (states := self.states) is not None:
+      states.write(after, unsettled=lambda: self._unsettled(states.broken), gone=self._gone)
 
-  def _outdated(self, broken: Collection[str]) -> set[str]:
-    """Returns files that still have a document which was not put, and which no mistake keeps."""
+  def _unsettled(self, broken: Collection[str]) -> set[str]:
+    """Returns files of which a document is that of another, or was not put and no mistake keeps."""
     stay = self._others(lambda file: not (self._gone(file) or file in broken))
     found = zip(self.before.segments, stay, strict=True)
-    return {
+    return self._elsewhere.union(
       segment.files[file]
       for segment, (_, rows) in found
       for file in np.unique(segment.files_D[rows]).tolist()
-    }
+    )
 
   def merge(self, numbers: Sequence[int]) -> None:
     """Replaces segments by one with their live documents."""

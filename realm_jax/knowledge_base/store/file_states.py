@@ -7,6 +7,7 @@ those that it led to, so it may be older or newer than the commit.
 
 import collections
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -66,8 +67,12 @@ class FileStates:
     self.broken: set[str] = set()
     self._path = os.path.join(directory, FILE)
     self._known = self._read()
-    self._documents = _documents(before)
+    self._before = before
     self._new: dict[str, tuple[str, os.stat_result, _State]] = {}  # with the path of each
+
+  @functools.cached_property
+  def _documents(self) -> dict[str, int]:
+    return _documents(self._before)
 
   def _read(self) -> dict[str, _State]:
     try:
@@ -129,22 +134,21 @@ class FileStates:
       self.broken.add(key)
 
   def write(
-    self, after: Snapshot, *, unsettled: Collection[str], gone: Callable[[str], bool]
+    self, after: Snapshot, *, unsettled: Callable[[], Collection[str]], gone: Callable[[str], bool]
   ) -> None:
     """Writes the states after a change.
 
     Args:
-      unsettled: Files that have other documents than they led to: one is that of another file, or
-        one that is in them no more was not deleted.
+      unsettled: Returns the files that have other documents than they led to: one is that of
+        another file, or one that is in them no more was not deleted.
       gone: Returns whether a file that was not read is there no more.
     """
-    documents, states = _documents(after), {}
-    for key, state in self._known.items():
-      if key not in self._new and not gone(key):
-        states[key] = state
-    for key, (path, stat, state) in self._new.items():
-      if key not in unsettled and _is_still(path, stat):
-        states[key] = state._replace(documents=documents.get(key, 0))
+    states = {k: s for k, s in self._known.items() if k not in self._new and not gone(k)}
+    if self._new:  # of records nothing has to be counted
+      documents, others = _documents(after), unsettled()
+      for key, (path, stat, state) in self._new.items():
+        if key not in others and _is_still(path, stat):
+          states[key] = state._replace(documents=documents.get(key, 0))
     atomic_files.remove_unfinished(self._path)
     if states != self._known:
       content = json.dumps({"version": __version__, "files": states})

@@ -236,6 +236,7 @@ def test_two_files_with_one_id_are_refused_whichever_is_read(folder, tmp_path):
 
 
 def test_what_files_led_to_is_counted_for_files_alone(folder, tmp_path, monkeypatch):
+  (folder / "a.jsonl").write_text(lines(moss="It grows."))
   base = KnowledgeBase.create(tmp_path / "kb", folder, language="en")
   monkeypatch.setattr(file_states, "_documents", lambda snapshot: pytest.fail("counted"))
   assert base.add([{"id": "elm", "text": "Elms live."}]).added == 1

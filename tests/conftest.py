@@ -1,10 +1,12 @@
 """Eight CPU devices for every test, and the small batches that several rooms test with."""
 
+import asyncio
 import gc
 import importlib.metadata
 import os
 import pathlib
 import sys
+import types
 
 # Tests compile many small programs and run each a few times: compile them fast, not well.
 os.environ["XLA_FLAGS"] = (
@@ -165,6 +167,10 @@ def emulated_gcs(tmp_path_factory):
     for name, value in store.environment.items():
       patch.setenv(name, value)
     patch.setenv("REALM_CACHE", str(tmp_path_factory.mktemp("cache")))
+    # Requests that are refused are repeated at once, not after half a minute in all.
+    patch.setattr(
+      "gcsfs.retry.asyncio", types.SimpleNamespace(sleep=lambda seconds: asyncio.sleep(0.001))
+    )
     yield store
 
 

@@ -44,6 +44,7 @@ def test_the_gin_file_of_an_example_configures_a_training(name, tmp_path):
   assert f"@{name}." in configuration.gin.config_str()
 
 
+@pytest.mark.slow
 def test_a_loop_of_ones_own_learns_and_a_term_of_ones_own_counts(make_retrieved_batch):
   batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
   spread = dataclasses.replace(make_pretraining(), objective=own_objective.spread_out(weight=5.0))
@@ -92,6 +93,7 @@ def test_a_notebook_searches_a_folder_of_texts_and_prints_what_it_shows(
   assert [hit.id for hit in names["kb"].search("rudder")] == ["n1"] and len(names["kb"]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_notebook_pretrains_and_swaps_indexes_in(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_collapse_ends_the_run_with_an_error_that_names_cause_and_checkpoint(world, start, rows):

@@ -31,6 +31,7 @@ def prepare(world, name, *flags):
   assert main.main(["prepare_examples", f"--output={world / name}", *flags]) == 0
 
 
+@pytest.mark.slow
 def test_other_tasks_come_back_from_arrays(world, tmp_path):
   asked = tmp_path / "asked.jsonl"
   asked.write_text(
@@ -83,6 +84,7 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
   assert counts == (20, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tuned_whole")
 def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, losses):
   questions, passages = world / "almanac" / "training_questions.jsonl", world / "passages"

@@ -22,6 +22,7 @@ def verdicts(text):
   return {name: verdict for verdict, name in re.findall(r"^(works|FAILS) +(.*?)  +", text, re.M)}
 
 
+@pytest.mark.slow
 def test_everything_works_on_all_devices(tmp_path, capsys):
   assert check(workdir=str(tmp_path / "bucket"), storage_mib=1) == 0
   text = capsys.readouterr().out

@@ -49,6 +49,7 @@ def programs(text):
   return {name: float(size) for name, size in rows}
 
 
+@pytest.mark.slow
 def test_every_program_that_runs_is_compiled(capsys):
   device = BuilderConfig(searcher=SearcherConfig(kind="device"))
   assert planned(builder=device, num_passages=10**7, retriever_batch_size=16) == 0

@@ -4,6 +4,7 @@ import json
 
 import jax
 import numpy as np
+import pytest
 
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.corpus.vocabulary import VocabularyConfig
@@ -21,6 +22,7 @@ from tests.configurations import tiny_bert
 BERT = tiny_bert(vocab_size=256, hidden_size=16, mlp_size=32, max_length=24)
 
 
+@pytest.mark.slow
 def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
   documents, vocabulary, passages = (
     str(tmp_path / name) for name in ("documents.jsonl", "vocabulary", "passages")

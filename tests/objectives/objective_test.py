@@ -148,7 +148,11 @@ def in_buckets(objective, most, *, chosen):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
   ("job", "parts", "buckets", "num_devices"),
-  [("masked lm and pairs", 2, 2, 4), ("masked words", 1, 3, 1), ("questions", 1, 3, 1)],
+  [
+    ("masked lm and pairs", 2, 2, 4),
+    ("masked words", 1, 3, 1),
+    pytest.param("questions", 1, 3, 1, marks=pytest.mark.slow),
+  ],
 )
 def test_neither_parts_lengths_nor_devices_change_loss_metrics_or_gradients(
   make_retrieved_batch, monkeypatch, job, parts, buckets, num_devices

@@ -81,6 +81,7 @@ def rtol(float_tolerance, encoder_depth):
   return float_tolerance(depth=3 * STEPS * encoder_depth(BERT))
 
 
+@pytest.mark.slow
 def test_losses_are_the_same_in_every_layout(expected, make_retrieved_batch, rtol):
   """With dropout, whose masks follow the examples and not the devices."""
   losses = Training(*WAYS[1], make_retrieved_batch).losses(range(STEPS))

@@ -198,7 +198,7 @@ def _below(directories: Sequence[str], root: str, bad: BadRecords, outside: str)
   A link is followed if it leads to something below the root that is not found without it.
   """
   # Real paths of folders, and of files that links lead to.
-  seen = {os.path.realpath(outside)} if outside else set[str]()
+  seen: set[str] = {os.path.realpath(outside)} if outside else set()
   links = [path for path in directories if path != root and os.path.islink(path)]
   folders = [(path, os.path.realpath(path)) for path in directories if path not in links]
   while folders or links:
